@@ -1,0 +1,37 @@
+"""What every record has in common: a tag with its schema name and major version, and bounded numbers."""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+Role = str  # roles are data: "prefill", "decode", "agg"; an encoder may come
+PREFILL: Role = "prefill"
+DECODE: Role = "decode"
+AGG: Role = "agg"
+
+# Bounds keep garbage out of the arithmetic: NaN fails ">= 0", infinity fails "<=".
+Count = Annotated[int, Meta(ge=0, le=2**40)]
+Serial = Annotated[int, Meta(ge=0)]  # ids and counters, up to 2^64-1
+Seconds = Annotated[float, Meta(ge=0.0, le=1e12)]
+Amount = Annotated[float, Meta(ge=0.0, le=1e15)]
+Fraction = Annotated[float, Meta(ge=0.0, le=1.0)]
+Name = Annotated[str, Meta(min_length=1, max_length=253)]
+DgdName = Annotated[str, Meta(pattern=r"^[^/\s]+/[^/\s]+$", max_length=507)]  # "namespace/name"
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema"):
+    """A record on a stream. Subclasses set ``tag="headrace.<record>.v<major>"``.
+
+    Readers ignore unknown fields; within a major version fields are only ever added, with a default.
+    """
+
+    dgd: DgdName
+
+
+def schema_of(record: Record | type[Record]) -> str:
+    """The schema name and major version of a record: ``headrace.decision.v1``."""
+    kind = record if isinstance(record, type) else type(record)
+    tag = kind.__struct_config__.tag
+    assert isinstance(tag, str)
+    return tag

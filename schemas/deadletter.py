@@ -1,0 +1,28 @@
+"""DeadLetter: bytes that could not be used, where they came from, and why."""
+
+from headrace.schemas.base import Record, Seconds
+
+UNKNOWN_DGD = "unknown/unknown"
+
+
+class DeadLetter(Record, frozen=True, kw_only=True, tag="headrace.deadletter.v1"):
+    """``dgd`` is `unknown/unknown` where the bytes do not tell. ``data`` is cut at 64 KiB; ``size`` is the whole."""
+
+    reason: str  # undecodable, unsupported_version, empty_worker_id, unknown_dgd, ...
+    message: str
+    reader: str  # who could not use it
+    stream: str  # our stream, or the foreign subject or URL it came from
+    position: int | None  # sequence or offset there; null where there is none
+    at: Seconds
+    data: bytes  # base64 in JSON
+    size: int
+    headers: dict[str, str] = {}
+    item: int | None = None  # index inside a batch
+
+
+KEPT_BYTES = 64 * 1024
+
+
+def cut(data: bytes) -> bytes:
+    """The part of bad bytes that is kept."""
+    return data[:KEPT_BYTES]

@@ -1,0 +1,101 @@
+"""ForwardPassMetrics: what an engine says after each iteration, in Dynamo's own bytes (version 1).
+
+Field order is Dynamo's, so that encoding gives the same bytes. Tokens are counts, times are seconds.
+Source: Dynamo 1.4.2, `forward_pass_metrics.py`, and captures of its event plane.
+"""
+
+import msgspec
+
+from headrace.schemas.base import Amount, Count, Seconds, Serial
+from headrace.schemas.errors import RecordError
+
+TOPIC = "forward-pass-metrics"
+VERSION = 1
+
+
+class ScheduledRequests(msgspec.Struct, frozen=True, gc=False):
+    """The work of this iteration."""
+
+    num_prefill_requests: Count = 0
+    sum_prefill_tokens: Count = 0  # computed now: cache hits and earlier chunks excluded
+    var_prefill_length: Amount = 0.0
+    sum_prefill_kv_tokens: Count = 0
+    num_decode_requests: Count = 0
+    sum_decode_kv_tokens: Count = 0  # context length of the decoding requests
+    var_decode_kv_tokens: Amount = 0.0
+
+
+class QueuedRequests(msgspec.Struct, frozen=True, gc=False):
+    """What still waits after this iteration; prompt tokens without any cache discount."""
+
+    num_prefill_requests: Count = 0
+    sum_prefill_tokens: Count = 0
+    var_prefill_length: Amount = 0.0
+    num_decode_requests: Count = 0
+    sum_decode_kv_tokens: Count = 0
+    var_decode_kv_tokens: Amount = 0.0
+
+
+class Fpm(msgspec.Struct, frozen=True, gc=False):
+    """One iteration of one engine rank. All zero with ``wall_time == 0`` is the heartbeat of an idle engine."""
+
+    version: int = VERSION
+    worker_id: str = ""  # decimal of an unsigned 64-bit id: never a float, never an i64
+    dp_rank: Serial = 0
+    counter_id: Serial = 0  # rises by one per message of a worker and rank
+    wall_time: Seconds = 0.0
+    scheduled_requests: ScheduledRequests = ScheduledRequests()
+    queued_requests: QueuedRequests = QueuedRequests()
+
+
+class FpmEnvelope(msgspec.Struct, frozen=True, gc=False):
+    """Dynamo's event envelope; ``payload`` is the msgpack document of an :class:`Fpm`."""
+
+    publisher_id: Serial
+    sequence: Serial
+    published_at: Serial  # milliseconds since the epoch
+    topic: str
+    payload: bytes
+
+
+_decode_fpm = msgspec.msgpack.Decoder(Fpm).decode
+_decode_envelope = msgspec.msgpack.Decoder(FpmEnvelope).decode
+_encoder = msgspec.msgpack.Encoder()
+
+
+def decode_fpm(payload: bytes) -> Fpm:
+    """Decode the FPM inside an envelope.
+
+    Raises RecordError: `undecodable` (not msgpack, wrong types, negative, NaN or absurd numbers),
+    `unsupported_version`, `empty_worker_id` (dynamo#12591: an id read before it was assigned).
+    """
+    try:
+        fpm = _decode_fpm(payload)
+    except (msgspec.DecodeError, RecursionError) as e:
+        raise RecordError(f"FPM of {len(payload)} bytes: {e}", reason="undecodable") from e
+    if fpm.version != VERSION:
+        raise RecordError(f"FPM version {fpm.version}: only version {VERSION} is known", reason="unsupported_version")
+    if not fpm.worker_id:
+        raise RecordError("FPM without a worker_id cannot be attributed to an engine", reason="empty_worker_id")
+    return fpm
+
+
+def decode_envelope(data: bytes) -> FpmEnvelope:
+    """Decode Dynamo's event envelope. Raises RecordError: `undecodable`, `wrong_topic`."""
+    try:
+        envelope = _decode_envelope(data)
+    except (msgspec.DecodeError, RecursionError) as e:
+        raise RecordError(f"event envelope of {len(data)} bytes: {e}", reason="undecodable") from e
+    if envelope.topic != TOPIC:
+        raise RecordError(f"event envelope has topic {envelope.topic!r}, not {TOPIC!r}", reason="wrong_topic")
+    return envelope
+
+
+def encode_fpm(fpm: Fpm) -> bytes:
+    """The bytes that Dynamo would write for this FPM."""
+    return _encoder.encode(fpm)
+
+
+def encode_envelope(envelope: FpmEnvelope) -> bytes:
+    """The bytes that Dynamo would publish on NATS."""
+    return _encoder.encode(envelope)

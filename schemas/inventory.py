@@ -1,0 +1,33 @@
+"""WorkerInventory: how many workers of each role exist, in which state, and what one of them is and costs."""
+
+import msgspec
+
+from headrace.schemas.base import Count, Name, Record, Role, Seconds
+
+
+class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
+    """The limits of one replica's engine; null = the engine has not said."""
+
+    max_num_batched_tokens: Count | None = None
+    max_num_seqs: Count | None = None
+    max_kv_tokens: Count | None = None
+    context_length: Count | None = None
+    dp_size: Count | None = None
+    speculative_nextn: Count | None = None
+
+
+class RoleInventory(msgspec.Struct, frozen=True, kw_only=True):
+    ready: Count
+    starting: Count = 0
+    draining: Count = 0
+    unschedulable: Count = 0  # of the starting ones
+    desired: Count | None = None  # what the orchestrator is asked to run, if it says
+    gpus_per_replica: Count | None = None
+    capabilities: Capabilities | None = None
+    workers: list[str] | None = None  # ids of the ready ones, as in Fpm.worker_id
+
+
+class WorkerInventory(Record, frozen=True, kw_only=True, tag="headrace.inventory.v1"):
+    source: Name
+    observed_at: Seconds
+    roles: dict[Role, RoleInventory]

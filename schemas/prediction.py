@@ -1,0 +1,21 @@
+"""Prediction: the load that is expected. Anyone may publish one; the planner uses it in its next tick."""
+
+import msgspec
+
+from headrace.schemas.base import Amount, Fraction, Name, Record, Seconds
+
+
+class Prediction(Record, frozen=True, kw_only=True, tag="headrace.prediction.v1"):
+    prediction_id: Name
+    source: Name  # names that begin with "headrace." are the planner's own
+    made_at: Seconds
+    expires_at: Seconds
+    requests_per_s: Amount | None
+    isl: Amount | None = None  # mean tokens
+    osl: Amount | None = None  # mean tokens
+    kv_hit_rate: Fraction | None = None
+    accept_length: Amount | None = None
+    horizon_s: Seconds = 0.0  # how far ahead the load is meant, from made_at
+    quantiles: dict[str, Amount] = msgspec.field(default_factory=dict)  # "0.9" -> requests_per_s
+    priority: int = 100  # smaller is asked first; the built-in forecaster has 0
+    reason: str = ""

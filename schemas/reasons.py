@@ -1,0 +1,54 @@
+"""Why a role's count is what it is: the enumeration that operators filter on. Prose belongs elsewhere."""
+
+from enum import StrEnum
+
+
+class Reason(StrEnum):
+    # neither loop has spoken
+    UNSET = "unset"
+    DISABLED = "disabled"
+    NOT_DUE = "not_due"
+    # holds, with what was missing
+    NO_INVENTORY = "no_inventory"
+    NO_FPM_DATA = "no_fpm_data"
+    NO_TRAFFIC_DATA = "no_traffic_data"
+    PREDICT_FAILED = "predict_failed"
+    MODEL_NOT_READY = "model_not_ready"
+    PARTNER_NOT_READY = "partner_not_ready"
+    INSUFFICIENT_DATA = "insufficient_data"
+    WORKER_COUNT_MISMATCH = "worker_count_mismatch"
+    SCALING_IN_PROGRESS = "scaling_in_progress"
+    NO_CAPABILITIES = "no_capabilities"
+    # wants
+    NO_CHANGE = "no_change"
+    SCALE_UP = "scale_up"
+    SCALE_DOWN = "scale_down"
+    SCALE = "scale"
+    SET_LOWER_BOUND = "set_lower_bound"
+    SCALE_UP_CANNOT_HELP = "scale_up_cannot_help"
+    SCALE_DOWN_REFUSED_CONSOLIDATION = "scale_down_refused_consolidation"
+    SCALE_DOWN_CAPPED_BY_THROUGHPUT = "scale_down_capped_by_throughput"
+    # reconciliation and constraints
+    OVERRIDE_BY_USER = "override_by_user"
+    REJECTED_BY_USER = "rejected_by_user"
+    CLAMPED_TO_FLOOR = "clamped_to_floor"
+    CLAMPED_TO_CEILING = "clamped_to_ceiling"
+    MIN_ENDPOINT = "min_endpoint"
+    MAX_STEP = "max_step"
+    GPU_BUDGET_CEILING = "gpu_budget_ceiling"
+    GPU_BUDGET_FLOOR = "gpu_budget_floor"
+    GPU_SHAPE_UNKNOWN = "gpu_shape_unknown"
+    # the world is not what was decided
+    DRIFT = "drift"
+
+
+class Outcome(StrEnum):
+    """How an outstanding decision ended, or that it has not."""
+
+    OUTSTANDING = "outstanding"
+    APPLIED = "applied"
+    REJECTED = "rejected"
+    FAILED = "failed"
+    EXPIRED = "expired"
+    TIMED_OUT = "timed_out"  # no ack within ack_timeout of its issue
+    SUPERSEDED = "superseded"  # a new owner found it unsettled and overtook it by its own

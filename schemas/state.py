@@ -1,0 +1,11 @@
+"""PlannerState: a planner's snapshot with the stream positions it covers. A cache of the log, never the truth."""
+
+from headrace.schemas.base import Record, Seconds, Serial
+
+
+class PlannerState(Record, frozen=True, kw_only=True, tag="headrace.state.v1"):
+    epoch: Serial
+    taken_at: Seconds
+    positions: dict[str, Serial]  # stream -> last position included
+    crc32: Serial  # of `state`
+    state: bytes  # Planner.snapshot(), base64 in JSON

@@ -1,0 +1,35 @@
+"""TrafficWindow: what the frontends saw between two scrapes. A null is unknown, and ``unknown`` says why; zero is zero."""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from headrace.schemas.base import Amount, Count, Fraction, Name, Record, Seconds
+
+
+class Distribution(msgspec.Struct, frozen=True, kw_only=True):
+    """Observations of one quantity in one window: their count and mean, and histogram buckets where the source has them.
+
+    `count` 0 goes with a null mean: the mean of nothing is undefined, which is not an error.
+    """
+
+    count: Count
+    mean: Amount | None
+    bounds: list[Amount] = []  # upper bounds, rising; the last bucket is open
+    counts: list[Count] = []  # per bucket, not cumulative; len(bounds) + 1
+
+
+class TrafficWindow(Record, frozen=True, kw_only=True, tag="headrace.traffic.v1"):
+    window_id: Name  # unique per source and window: the identity for exactly-once counting
+    source: Name
+    start: Seconds
+    end: Seconds
+    requests: Count | None  # arrivals (requests started), not completions
+    isl: Distribution | None = None  # tokens
+    osl: Distribution | None = None  # tokens
+    ttft_s: Distribution | None = None  # seconds
+    itl_s: Distribution | None = None  # seconds
+    kv_hit_rate: Fraction | None = None
+    accept_length: Annotated[float, Meta(ge=1.0, le=1e3)] | None = None  # tokens per decode step
+    unknown: dict[str, str] = {}  # field -> why it is null
