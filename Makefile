@@ -1,0 +1,75 @@
+# The two commands most people need: `make demo` and `make test`. Each sets up what it needs, once, in .venv.
+# Plain make 3.81 (macOS) is enough.
+
+VENV := .venv
+BIN := $(VENV)/bin
+CORE := $(VENV)/.core-is-installed
+DEV := $(VENV)/.dev-is-installed
+
+# How many processes run the tests; 0 runs them one after the other.
+JOBS ?= 0
+# More arguments for pytest: make test ARGS="-k kalman"
+ARGS ?=
+TRACE ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check lint types imports schemas bench coverage format lock upgrade clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(CORE) ## a deployment that follows its load, on this machine; TRACE=file replays a request trace
+	@$(BIN)/headrace demo $(if $(TRACE),--trace "$(TRACE)")
+
+test: $(DEV) ## all tests; JOBS=2 runs them in two processes, ARGS="-k kalman" picks some
+	@$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+
+check: lint types imports schemas ## what a change must pass besides its tests: style, types, import rules, generated files
+
+lint: $(DEV)
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --quiet --check .
+	@echo "style: ok"
+
+types: $(DEV)
+	@$(BIN)/mypy --no-error-summary
+	@$(BIN)/mypy --no-error-summary --explicit-package-bases $(wildcard tests/support) tests/conftest.py tools
+	@echo "types: ok"
+
+imports: $(DEV)
+	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/python tools/check_pure.py
+	@echo "imports: ok"
+
+schemas: $(DEV)
+	@$(BIN)/python -m headrace.schemas.generate --check
+	@echo "schemas: ok"
+
+bench: $(DEV) ## the benchmarks, with their ratios
+	@for bench in tests/bench/bench_*.py; do echo "== $$bench"; $(BIN)/python "$$bench" || exit 1; done
+
+coverage: $(DEV) ## which lines the tests run
+	@$(BIN)/coverage run -m pytest $(ARGS)
+	@$(BIN)/coverage report --skip-covered
+
+format: $(DEV) ## put the code into the house style
+	@$(BIN)/ruff check --quiet --fix . || true
+	@$(BIN)/ruff format --quiet .
+
+lock: $(DEV) ## requirements/*.lock from pyproject.toml
+	@PATH="$(CURDIR)/$(BIN):$$PATH" tools/lock.sh
+
+upgrade: $(DEV) ## the same, with the newest versions that pyproject.toml allows
+	@PATH="$(CURDIR)/$(BIN):$$PATH" tools/lock.sh --upgrade
+
+clean: ## remove everything that make made
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(CORE): requirements/build.lock requirements/core.lock pyproject.toml tools/venv.sh
+	@tools/venv.sh core
+	@touch $@
+
+$(DEV): requirements/dev.lock pyproject.toml tools/venv.sh
+	@tools/venv.sh dev
+	@touch $@ $(CORE)
