@@ -20,10 +20,12 @@ class AckStatus(StrEnum):
 
 
 class DecisionAck(Record, frozen=True, kw_only=True, tag="headrace.ack.v1"):
-    epoch: Serial
-    decision_id: Serial
+    """Acks of the same decision may come several times and from several executors; the first that settles it counts."""
+
+    epoch: Serial  # of the decision
+    decision_id: Serial  # a settling ack settles every decision of its epoch up to this id
     status: AckStatus
-    executor: Name
-    at: Seconds
-    counts: dict[Role, Count] = msgspec.field(default_factory=dict)  # what the executor sees
-    message: str = ""
+    executor: Name  # who speaks; stable over restarts
+    at: Seconds  # since the epoch
+    counts: dict[Role, Count] = msgspec.field(default_factory=dict)  # replicas that the executor sees
+    message: str = ""  # for people

@@ -12,12 +12,17 @@ AGG: Role = "agg"
 
 # Bounds keep garbage out of the arithmetic: NaN fails ">= 0", infinity fails "<=".
 Count = Annotated[int, Meta(ge=0, le=2**40)]
-Serial = Annotated[int, Meta(ge=0)]  # ids and counters, up to 2^64-1
+Serial = Annotated[int, Meta(ge=0, le=2**63 - 1)]  # our ids and counters
+Unsigned = Annotated[int, Meta(ge=0)]  # foreign ids and counters in msgpack, up to 2^64-1, which is all it can say
 Seconds = Annotated[float, Meta(ge=0.0, le=1e12)]
 Amount = Annotated[float, Meta(ge=0.0, le=1e15)]
 Fraction = Annotated[float, Meta(ge=0.0, le=1.0)]
 Name = Annotated[str, Meta(min_length=1, max_length=253)]
-DgdName = Annotated[str, Meta(pattern=r"^[^/\s]+/[^/\s]+$", max_length=507)]  # "namespace/name"
+
+# "namespace/name". No blanks, control characters or wildcards: the two parts become tokens of a bus's subject.
+# `$` alone would let a trailing newline pass in Python.
+_PART = r"[^/\s*>\x00-\x1f\x7f]+"
+DgdName = Annotated[str, Meta(pattern=rf"^{_PART}/{_PART}$(?!\n)", max_length=507)]
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema"):

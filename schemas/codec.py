@@ -4,12 +4,24 @@ from typing import Any
 
 import msgspec
 
-from headrace.schemas.base import Record
+from headrace.schemas.base import Record, schema_of
 from headrace.schemas.errors import RecordError
+from headrace.schemas.reasons import DeadLetterReason
 from headrace.schemas.streams import STREAMS, Stream, stream_of
+
+
+class _Tagged(msgspec.Struct):
+    schema: str | None = None
+
+
+_SHOWN = 300  # characters of a decoder's complaint that are worth keeping
 
 _json = msgspec.json.Encoder(order="deterministic")
 _msgpack = msgspec.msgpack.Encoder()
+_tags: dict[str, Any] = {
+    "json": msgspec.json.Decoder(_Tagged),
+    "msgpack": msgspec.msgpack.Decoder(_Tagged),
+}
 _decoders: dict[str, Any] = {
     s.name: msgspec.json.Decoder(s.record) if s.codec == "json" else msgspec.msgpack.Decoder(s.record)
     for s in STREAMS.values()
@@ -22,14 +34,35 @@ def encode(record: Record) -> bytes:
 
 
 def decode(stream: Stream | str, data: bytes) -> Record:
-    """The record in `data`, checked against the stream's schema.
+    """The record in `data`, checked against the stream's schema. Fields that the schema does not know are ignored.
 
-    Raises RecordError with reason `undecodable`, or `unsupported_version` when the tag is of another major version.
+    Raises RecordError, its message with the path of what is wrong. Reasons: `undecodable`; `unsupported_version` for
+    another major version of the stream's record; `wrong_schema` for any other record.
     """
-    name = stream if isinstance(stream, str) else stream.name
+    kind = STREAMS[stream] if isinstance(stream, str) else stream
     try:
-        record: Record = _decoders[name].decode(data)
+        _check_tag(kind, _tags[kind.codec].decode(data).schema)
+        record: Record = _decoders[kind.name].decode(data)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as e:
-        reason = "unsupported_version" if "Invalid value" in str(e) and "`$.schema`" in str(e) else "undecodable"
-        raise RecordError(f"{name} record of {len(data)} bytes: {e}", reason=reason) from e
+        complaint = str(e)[:_SHOWN]
+        raise RecordError(
+            f"{kind.name} record of {len(data)} bytes: {complaint}", reason=DeadLetterReason.UNDECODABLE
+        ) from e
     return record
+
+
+def _check_tag(stream: Stream, tag: str | None) -> None:
+    """msgspec takes a struct without its tag for one with it; a record must say what it is."""
+    expected = schema_of(stream.record)
+    if tag == expected:
+        return
+    if tag is None:
+        raise RecordError(
+            f"{stream.name} record: Object missing required field `schema`; write {expected!r} there",
+            reason=DeadLetterReason.UNDECODABLE,
+        )
+    same_kind = tag.rpartition(".v")[0] == expected.rpartition(".v")[0]
+    raise RecordError(
+        f"{stream.name} record: `$.schema` is {tag[:_SHOWN]!r}, and only {expected!r} is known here",
+        reason=DeadLetterReason.UNSUPPORTED_VERSION if same_kind else DeadLetterReason.WRONG_SCHEMA,
+    )

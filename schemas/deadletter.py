@@ -1,6 +1,7 @@
 """DeadLetter: bytes that could not be used, where they came from, and why."""
 
 from headrace.schemas.base import Record, Seconds
+from headrace.schemas.reasons import DeadLetterReasonName
 
 UNKNOWN_DGD = "unknown/unknown"
 
@@ -8,15 +9,15 @@ UNKNOWN_DGD = "unknown/unknown"
 class DeadLetter(Record, frozen=True, kw_only=True, tag="headrace.deadletter.v1"):
     """``dgd`` is `unknown/unknown` where the bytes do not tell. ``data`` is cut at 64 KiB; ``size`` is the whole."""
 
-    reason: str  # undecodable, unsupported_version, empty_worker_id, unknown_dgd, ...
-    message: str
+    reason: DeadLetterReasonName
+    message: str  # for people: the input, the rule that it broke
     reader: str  # who could not use it
     stream: str  # our stream, or the foreign subject or URL it came from
     position: int | None  # sequence or offset there; null where there is none
-    at: Seconds
-    data: bytes  # base64 in JSON
-    size: int
-    headers: dict[str, str] = {}
+    at: Seconds  # when the reader met it, since the epoch
+    data: bytes  # the first 64 KiB; base64 in JSON
+    size: int  # bytes of the whole
+    headers: dict[str, str] = {}  # as they came
     item: int | None = None  # index inside a batch
 
 

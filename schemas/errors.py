@@ -14,7 +14,7 @@ class RecordError(HeadraceError):
 
     def __init__(self, message: str, *, reason: str = "invalid") -> None:
         super().__init__(message)
-        self.reason = reason  # a DeadLetterReason, for filters
+        self.reason = str(reason)  # a DeadLetterReason, for filters
 
 
 class BusError(HeadraceError):

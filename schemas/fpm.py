@@ -4,10 +4,16 @@ Field order is Dynamo's, so that encoding gives the same bytes. Tokens are count
 Source: Dynamo 1.4.2, `forward_pass_metrics.py`, and captures of its event plane.
 """
 
-import msgspec
+from typing import Annotated
 
-from headrace.schemas.base import Amount, Count, Seconds, Serial
+import msgspec
+from msgspec import Meta
+
+from headrace.schemas.base import Amount, Count, Seconds, Unsigned
 from headrace.schemas.errors import RecordError
+from headrace.schemas.reasons import DeadLetterReason
+
+Milliseconds = Annotated[int, Meta(ge=0, le=10**15)]  # as far as `Seconds` reach
 
 TOPIC = "forward-pass-metrics"
 VERSION = 1
@@ -41,8 +47,8 @@ class Fpm(msgspec.Struct, frozen=True, gc=False):
 
     version: int = VERSION
     worker_id: str = ""  # decimal of an unsigned 64-bit id: never a float, never an i64
-    dp_rank: Serial = 0
-    counter_id: Serial = 0  # rises by one per message of a worker and rank
+    dp_rank: Unsigned = 0
+    counter_id: Unsigned = 0  # rises by one per message of a worker and rank
     wall_time: Seconds = 0.0
     scheduled_requests: ScheduledRequests = ScheduledRequests()
     queued_requests: QueuedRequests = QueuedRequests()
@@ -51,20 +57,26 @@ class Fpm(msgspec.Struct, frozen=True, gc=False):
 class FpmEnvelope(msgspec.Struct, frozen=True, gc=False):
     """Dynamo's event envelope; ``payload`` is the msgpack document of an :class:`Fpm`."""
 
-    publisher_id: Serial
-    sequence: Serial
-    published_at: Serial  # milliseconds since the epoch
+    publisher_id: Unsigned
+    sequence: Unsigned
+    published_at: Milliseconds  # since the epoch
     topic: str
     payload: bytes
 
 
+class _Versioned(msgspec.Struct):
+    version: int = VERSION
+
+
 _decode_fpm = msgspec.msgpack.Decoder(Fpm).decode
+_decode_version = msgspec.msgpack.Decoder(_Versioned).decode
 _decode_envelope = msgspec.msgpack.Decoder(FpmEnvelope).decode
 _encoder = msgspec.msgpack.Encoder()
+_SHOWN = 300  # characters of foreign text that are worth keeping in a message
 
 
 def decode_fpm(payload: bytes) -> Fpm:
-    """Decode the FPM inside an envelope.
+    """Decode the FPM inside an envelope. Fields that version 1 does not know are ignored.
 
     Raises RecordError: `undecodable` (not msgpack, wrong types, negative, NaN or absurd numbers),
     `unsupported_version`, `empty_worker_id` (dynamo#12591: an id read before it was assigned).
@@ -72,22 +84,49 @@ def decode_fpm(payload: bytes) -> Fpm:
     try:
         fpm = _decode_fpm(payload)
     except (msgspec.DecodeError, RecursionError) as e:
-        raise RecordError(f"FPM of {len(payload)} bytes: {e}", reason="undecodable") from e
+        _refuse_other_versions(payload)
+        raise RecordError(f"FPM of {len(payload)} bytes: {str(e)[:_SHOWN]}", reason=DeadLetterReason.UNDECODABLE) from e
     if fpm.version != VERSION:
-        raise RecordError(f"FPM version {fpm.version}: only version {VERSION} is known", reason="unsupported_version")
+        raise _unsupported(fpm.version)
     if not fpm.worker_id:
-        raise RecordError("FPM without a worker_id cannot be attributed to an engine", reason="empty_worker_id")
+        raise RecordError(
+            "FPM without a worker_id cannot be attributed to an engine", reason=DeadLetterReason.EMPTY_WORKER_ID
+        )
     return fpm
 
 
+def _refuse_other_versions(payload: bytes) -> None:
+    """A later version may break any rule of this one, so its number is looked at before it is called undecodable."""
+    try:
+        version = _decode_version(payload).version
+    except (msgspec.DecodeError, RecursionError):
+        return
+    if version != VERSION:
+        raise _unsupported(version)
+
+
+def _unsupported(version: int) -> RecordError:
+    return RecordError(
+        f"FPM version {version}: only version {VERSION} is known", reason=DeadLetterReason.UNSUPPORTED_VERSION
+    )
+
+
 def decode_envelope(data: bytes) -> FpmEnvelope:
-    """Decode Dynamo's event envelope. Raises RecordError: `undecodable`, `wrong_topic`."""
+    """Decode Dynamo's event envelope, a msgpack map; unknown keys are ignored.
+
+    Dynamo's own subscriber would also take an array of the five values. No publisher sends one, and an array leaves no
+    room for a new field, so it is refused here. Raises RecordError: `undecodable`, `wrong_topic`.
+    """
     try:
         envelope = _decode_envelope(data)
     except (msgspec.DecodeError, RecursionError) as e:
-        raise RecordError(f"event envelope of {len(data)} bytes: {e}", reason="undecodable") from e
+        raise RecordError(
+            f"event envelope of {len(data)} bytes: {str(e)[:_SHOWN]}", reason=DeadLetterReason.UNDECODABLE
+        ) from e
     if envelope.topic != TOPIC:
-        raise RecordError(f"event envelope has topic {envelope.topic!r}, not {TOPIC!r}", reason="wrong_topic")
+        raise RecordError(
+            f"event envelope has topic {envelope.topic[:_SHOWN]!r}, not {TOPIC!r}", reason=DeadLetterReason.WRONG_TOPIC
+        )
     return envelope
 
 

@@ -17,17 +17,17 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RoleInventory(msgspec.Struct, frozen=True, kw_only=True):
-    ready: Count
-    starting: Count = 0
-    draining: Count = 0
+    ready: Count  # workers that serve
+    starting: Count = 0  # asked for, not serving yet
+    draining: Count = 0  # still there, taking no new request
     unschedulable: Count = 0  # of the starting ones
     desired: Count | None = None  # what the orchestrator is asked to run, if it says
-    gpus_per_replica: Count | None = None
+    gpus_per_replica: Count | None = None  # null: unknown, and then nothing is scaled up under a GPU budget
     capabilities: Capabilities | None = None
     workers: list[str] | None = None  # ids of the ready ones, as in Fpm.worker_id
 
 
 class WorkerInventory(Record, frozen=True, kw_only=True, tag="headrace.inventory.v1"):
-    source: Name
-    observed_at: Seconds
-    roles: dict[Role, RoleInventory]
+    source: Name  # who looked
+    observed_at: Seconds  # since the epoch
+    roles: dict[Role, RoleInventory]  # a role that is not named is unknown, not empty

@@ -6,16 +6,16 @@ from headrace.schemas.base import Amount, Fraction, Name, Record, Seconds
 
 
 class Prediction(Record, frozen=True, kw_only=True, tag="headrace.prediction.v1"):
-    prediction_id: Name
+    prediction_id: Name  # unique per source
     source: Name  # names that begin with "headrace." are the planner's own
-    made_at: Seconds
-    expires_at: Seconds
-    requests_per_s: Amount | None
+    made_at: Seconds  # since the epoch
+    expires_at: Seconds  # not used by ticks after this
+    requests_per_s: Amount | None  # arrivals per second; null: no opinion
     isl: Amount | None = None  # mean tokens
     osl: Amount | None = None  # mean tokens
-    kv_hit_rate: Fraction | None = None
-    accept_length: Amount | None = None
+    kv_hit_rate: Fraction | None = None  # share of prompt tokens found in a cache
+    accept_length: Amount | None = None  # mean tokens per decode step
     horizon_s: Seconds = 0.0  # how far ahead the load is meant, from made_at
     quantiles: dict[str, Amount] = msgspec.field(default_factory=dict)  # "0.9" -> requests_per_s
     priority: int = 50  # smaller is asked first; the built-in forecaster has 100
-    reason: str = ""
+    reason: str = ""  # for people

@@ -1,4 +1,4 @@
-"""Proposal: what somebody wants, as SET, AT_LEAST, AT_MOST or REJECT. Built-in loops and outsiders use the same record."""
+"""Proposal: what somebody wants, as SET, AT_LEAST, AT_MOST or REJECT. Built-in loops and outsiders write the same."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -10,18 +10,18 @@ from headrace.schemas.base import Name, Record, Role, Seconds
 
 
 class ProposalKind(StrEnum):
-    SET = "SET"
-    AT_LEAST = "AT_LEAST"
-    AT_MOST = "AT_MOST"
+    SET = "SET"  # exactly this many; the smallest priority number wins
+    AT_LEAST = "AT_LEAST"  # no fewer
+    AT_MOST = "AT_MOST"  # no more
     REJECT = "REJECT"  # no scaling while it lasts
 
 
 class Proposal(Record, frozen=True, kw_only=True, tag="headrace.proposal.v1"):
-    proposal_id: Name
+    proposal_id: Name  # unique per source
     source: Name  # names that begin with "headrace." are the planner's own
     kind: ProposalKind
-    issued_at: Seconds
-    expires_at: Seconds
-    targets: dict[Role, Annotated[int, Meta(ge=0, le=100_000)]] = msgspec.field(default_factory=dict)
+    issued_at: Seconds  # since the epoch
+    expires_at: Seconds  # not used by ticks after this
+    targets: dict[Role, Annotated[int, Meta(ge=0, le=100_000)]] = msgspec.field(default_factory=dict)  # replicas
     priority: int = 100  # smaller wins among SETs; load loop 10, throughput loop 20
-    reason: str = ""
+    reason: str = ""  # for people

@@ -1,6 +1,9 @@
 """Why a role's count is what it is: the enumeration that operators filter on. Prose belongs elsewhere."""
 
 from enum import StrEnum
+from typing import Annotated
+
+from msgspec import Meta
 
 
 class Reason(StrEnum):
@@ -52,3 +55,28 @@ class Outcome(StrEnum):
     EXPIRED = "expired"
     TIMED_OUT = "timed_out"  # no ack within ack_timeout of its issue
     SUPERSEDED = "superseded"  # a new owner found it unsettled and overtook it by its own
+
+
+class DeadLetterReason(StrEnum):
+    """Why bytes could not be used."""
+
+    UNDECODABLE = "undecodable"  # no JSON or msgpack, wrong types, NaN, out of bounds, a field missing
+    UNSUPPORTED_VERSION = "unsupported_version"  # the right record in another major version
+    WRONG_SCHEMA = "wrong_schema"  # another record than the stream carries
+    WRONG_TOPIC = "wrong_topic"  # an event envelope of another topic than FPM
+    EMPTY_WORKER_ID = "empty_worker_id"  # an FPM that belongs to no engine
+    UNKNOWN_DGD = "unknown_dgd"  # a foreign message that no DGD is configured for
+    INVALID = "invalid"  # well-formed, but against a rule that the message names
+
+
+# The same enumerations as the records carry them: open, since a reader must survive a reason that it does not know.
+DecisionReason = Annotated[
+    str, Meta(title="Reason", extra_json_schema={"x-extensible-enum": [reason.value for reason in Reason]})
+]
+OutcomeName = Annotated[
+    str, Meta(title="Outcome", extra_json_schema={"x-extensible-enum": [outcome.value for outcome in Outcome]})
+]
+DeadLetterReasonName = Annotated[
+    str,
+    Meta(title="DeadLetterReason", extra_json_schema={"x-extensible-enum": [r.value for r in DeadLetterReason]}),
+]

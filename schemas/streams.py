@@ -20,13 +20,18 @@ MINUTE = 60
 DAY = 86_400
 MiB = 1024 * 1024
 
+AT_LEAST_ONCE = "at least once; a repeat has the same id and bytes"
+AT_MOST_ONCE = "at most once from the engines, at least once from here on"
+ORDERING = "per DGD"
+KEY = "the DGD, `namespace/name`"
+
 
 @dataclass(frozen=True, slots=True)
 class Stream:
     """One stream. The key of every record is its DGD; order is guaranteed per DGD and nowhere else.
 
     `keep_s` and `keep_bytes` bound the stream (the oldest go first); `last_only` keeps one record per DGD for ever.
-    `last_per_key` is true where a reader must find the newest record of a DGD however old: such streams have no age limit.
+    Streams where a reader must find the newest record of a DGD however old have no age limit.
     """
 
     name: str
@@ -34,11 +39,13 @@ class Stream:
     what: str
     written_by: str
     read_by: str
+    may_write: str  # whom the bus's permissions should let in
     codec: Literal["json", "msgpack"] = "json"
     keep_s: float | None = 7 * DAY
     keep_bytes: int = 256 * MiB
     last_only: bool = False
     in_memory: bool = False  # may be lost with the broker
+    delivery: str = AT_LEAST_ONCE
 
     @property
     def kept(self) -> str:
@@ -49,22 +56,105 @@ class Stream:
         return f"{self.keep_s / 60:g} min" if self.keep_s < DAY else f"{self.keep_s / DAY:g} d"
 
 
-FPM = Stream("fpm", FpmBatch, "engine iterations, batched", "event-plane source, simulator", "planner",
-             codec="msgpack", keep_s=10 * MINUTE, in_memory=True)
-TRAFFIC = Stream("traffic", TrafficWindow, "arrivals, lengths, latencies per window", "frontend source", "planner, taps")
-INVENTORY = Stream("inventory", WorkerInventory, "workers per role and what they are", "sources, executors", "planner",
-                   last_only=True)
-CONFIG = Stream("config", ConfigRevision, "planner configuration with a revision", "operator", "planner", last_only=True)
-PREDICTIONS = Stream("predictions", Prediction, "load expected", "planner, outside forecasters", "planner, taps")
-PROPOSALS = Stream("proposals", Proposal, "SET, AT_LEAST, AT_MOST, REJECT", "planner, outside proposers", "planner, taps")
-DECISIONS = Stream("decisions", Decision, "replicas per role, with epoch and id", "planner", "executors, taps",
-                   keep_s=None)
-ACKS = Stream("acks", DecisionAck, "what became of a decision", "executors", "planner, taps", keep_s=None)
-TICKS = Stream("ticks", TickReport, "what a tick saw and why it did what it did", "planner", "dashboard, reports",
-               keep_s=3 * DAY)
-DEADLETTERS = Stream("deadletters", DeadLetter, "bad bytes, their origin, the reason", "every reader", "operator",
-                     keep_bytes=64 * MiB)
-STATE = Stream("state", PlannerState, "planner snapshot", "planner", "planner", last_only=True)
+FPM = Stream(
+    "fpm",
+    FpmBatch,
+    what="engine iterations, batched",
+    written_by="event-plane source, simulator",
+    read_by="planner",
+    may_write="sources",
+    codec="msgpack",
+    keep_s=10 * MINUTE,
+    in_memory=True,
+    delivery=AT_MOST_ONCE,
+)
+TRAFFIC = Stream(
+    "traffic",
+    TrafficWindow,
+    what="arrivals, lengths, latencies per window",
+    written_by="frontend source",
+    read_by="planner, taps",
+    may_write="sources",
+)
+INVENTORY = Stream(
+    "inventory",
+    WorkerInventory,
+    what="workers per role and what they are",
+    written_by="sources, executors",
+    read_by="planner",
+    may_write="sources and executors",
+    last_only=True,
+)
+CONFIG = Stream(
+    "config",
+    ConfigRevision,
+    what="planner configuration with a revision",
+    written_by="operator",
+    read_by="planner",
+    may_write="operators",
+    last_only=True,
+)
+PREDICTIONS = Stream(
+    "predictions",
+    Prediction,
+    what="load expected",
+    written_by="planner, outside forecasters",
+    read_by="planner, taps",
+    may_write="the planner, and the forecasters that you trust",
+)
+PROPOSALS = Stream(
+    "proposals",
+    Proposal,
+    what="SET, AT_LEAST, AT_MOST, REJECT",
+    written_by="planner, outside proposers",
+    read_by="planner, taps",
+    may_write="the planner, and the proposers that you trust",
+)
+DECISIONS = Stream(
+    "decisions",
+    Decision,
+    what="replicas per role, with epoch and id",
+    written_by="planner",
+    read_by="executors, taps",
+    may_write="the planner that owns the DGD, nobody else",
+    keep_s=None,
+)
+ACKS = Stream(
+    "acks",
+    DecisionAck,
+    what="what became of a decision",
+    written_by="executors",
+    read_by="planner, taps",
+    may_write="executors",
+    keep_s=None,
+)
+TICKS = Stream(
+    "ticks",
+    TickReport,
+    what="what a tick saw and why it did what it did",
+    written_by="planner",
+    read_by="dashboard, reports",
+    may_write="the planner",
+    keep_s=3 * DAY,
+)
+DEADLETTERS = Stream(
+    "deadletters",
+    DeadLetter,
+    what="bad bytes, their origin, the reason",
+    written_by="every reader",
+    read_by="operator",
+    may_write="every Headrace process",
+    keep_bytes=64 * MiB,
+)
+STATE = Stream(
+    "state",
+    PlannerState,
+    what="planner snapshot",
+    written_by="planner",
+    read_by="planner",
+    may_write="the planner that owns the DGD",
+    last_only=True,
+)
 
 STREAMS: dict[str, Stream] = {
     s.name: s

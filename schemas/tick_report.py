@@ -3,14 +3,15 @@
 import msgspec
 
 from headrace.schemas.base import Record, Role, Seconds, Serial
+from headrace.schemas.reasons import DecisionReason, OutcomeName
 
 
 class Clamp(msgspec.Struct, frozen=True, kw_only=True):
     """One constraint that moved a count."""
 
-    rule: str  # a Reason
-    before: int
-    after: int
+    rule: DecisionReason
+    before: int  # replicas
+    after: int  # replicas
 
 
 class Proposed(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,8 +19,8 @@ class Proposed(msgspec.Struct, frozen=True, kw_only=True):
 
     proposal_id: str
     source: str
-    kind: str
-    replicas: int | None
+    kind: str  # a ProposalKind
+    replicas: int | None  # null: it says nothing about this role
     priority: int
     reason: str
     used: bool  # false: expired, outranked, or for an unknown role
@@ -31,23 +32,23 @@ class RoleReport(msgspec.Struct, frozen=True, kw_only=True):
     unknown: dict[str, str] = {}  # what was not, and why
     estimated: dict[str, float] = {}  # ttft_ms, itl_ms, capacity_rps, ...
     proposed: list[Proposed] = []
-    floor: int | None = None  # of the throughput loop
-    merged: int | None = None
+    floor: int | None = None  # replicas that the throughput loop asks for at least
+    merged: int | None = None  # replicas after the merge of all proposals
     clamps: list[Clamp] = []
     target: int | None = None  # after the constraints; null = hold, nothing known to decide on
-    load_reason: str = "unset"
-    throughput_reason: str = "unset"
-    reason: str = "unset"  # why the target is what it is
+    load_reason: DecisionReason = "unset"  # of the load loop
+    throughput_reason: DecisionReason = "unset"  # of the throughput loop
+    reason: DecisionReason = "unset"  # why the target is what it is
 
 
 class TickReport(Record, frozen=True, kw_only=True, tag="headrace.tick_report.v1"):
     tick: Serial  # index on the DGD's grid of ticks
     at: Seconds  # the one timestamp of this tick
     due_at: Seconds  # when it was due
-    epoch: Serial
-    config_revision: Serial
-    mode: str
-    advisory: bool
+    epoch: Serial  # of the owner
+    config_revision: Serial  # in force
+    mode: str  # disagg, prefill, decode or agg
+    advisory: bool  # true: decisions are for reading only
     loops: list[str]  # of "load", "throughput": those that were due
     roles: dict[Role, RoleReport]
     load: dict[str, float] = {}  # observed traffic: requests_per_s, isl, osl, ttft_ms, itl_ms, ...
@@ -55,7 +56,7 @@ class TickReport(Record, frozen=True, kw_only=True, tag="headrace.tick_report.v1
     unknown: dict[str, str] = {}  # inputs of the whole DGD that are unknown, and why
     decision_id: Serial | None = None  # issued by this tick
     outstanding: Serial | None = None  # the decision that is waited for after this tick
-    last_outcome: str = ""  # Outcome of the newest decision
-    notes: list[str] = []
+    last_outcome: OutcomeName = ""  # of the newest decision; empty before the first
+    notes: list[str] = []  # for people
     counters: dict[str, Serial] = {}  # since the planner's birth: fpm_seen, fpm_duplicate, ...
     positions: dict[str, Serial] = {}  # last position read of each stream, set by the runtime
