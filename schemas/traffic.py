@@ -1,4 +1,4 @@
-"""TrafficWindow: what the frontends saw between two scrapes. Null is unknown, and ``unknown`` says why; zero is zero."""
+"""TrafficWindow: what the frontends saw between two scrapes. Null is unknown and `unknown` says why; zero is zero."""
 
 from itertools import pairwise
 from typing import Annotated
