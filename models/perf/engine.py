@@ -1,0 +1,243 @@
+"""EngineModel: the wall time of an iteration, learned online from what the engines of one role did."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+
+from headrace.models.perf import rows as r
+from headrace.models.perf.cells import Cells, Grid
+from headrace.models.perf.fit import fit, moments_of
+from headrace.models.perf.line import Array, Line
+from headrace.models.perf.rows import Column
+from headrace.models.perf.tally import Tally
+from headrace.schemas.errors import StateError
+
+CHUNK_ROWS = 256  # rows are folded in blocks of this size, wherever the calls cut them
+IDLE_HALF_LIFE = 512.0  # idle records in a row that halve the mean prompt length
+STATE_VERSION = 1
+
+
+class Kind(StrEnum):
+    """By what an iteration did."""
+
+    PREFILL = "prefill"
+    DECODE = "decode"
+    MIXED = "mixed"
+
+
+FEATURES: dict[Kind, tuple[int, ...]] = {
+    Kind.PREFILL: (r.PREFILL_TOKENS,),
+    Kind.DECODE: (r.DECODE_REQUESTS, r.DECODE_KV),
+    Kind.MIXED: (r.PREFILL_TOKENS, r.DECODE_KV),
+}
+RANGES = {r.PREFILL_TOKENS: (4.0, 15.0), r.DECODE_REQUESTS: (0.0, 10.0), r.DECODE_KV: (8.0, 23.0)}  # powers of two
+PRICES = {
+    r.PREFILL_TOKENS: "per_prefill_token_s",
+    r.DECODE_REQUESTS: "per_decode_request_s",
+    r.DECODE_KV: "per_kv_token_s",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """Everything that a sequence of rows has taught; a value."""
+
+    cells: Mapping[Kind, Cells]
+    isl: Tally
+    decode_length: Tally
+    prefill_tokens: Tally
+
+    def fold(self, rows: Array) -> "Learned":
+        """This and the believed `rows`, shape (5, n)."""
+        prefills, decodes = rows[r.PREFILL_TOKENS] > 0, rows[r.DECODE_REQUESTS] > 0
+        of = {Kind.PREFILL: prefills & ~decodes, Kind.DECODE: decodes & ~prefills, Kind.MIXED: prefills & decodes}
+        cells = {k: c.fold(rows[np.ix_([*FEATURES[k], r.WALL_TIME], of[k])].T) for k, c in self.cells.items()}
+        p, d = rows[:, prefills], rows[:, decodes]
+        return Learned(
+            cells,
+            self.isl.fold(p[r.PREFILL_TOKENS] / p[r.PREFILL_REQUESTS]),
+            self.decode_length.fold(d[r.DECODE_KV] / d[r.DECODE_REQUESTS]),
+            self.prefill_tokens.fold(d[r.PREFILL_TOKENS]),
+        )
+
+
+@dataclass(slots=True)
+class _View:
+    """What is learned, rows still waiting included, and the lines already asked for."""
+
+    learned: Learned
+    lines: dict[Kind, Line | None] = field(default_factory=dict)
+
+
+class EngineModel:
+    """Online regression of iteration wall time for one role's engines (all workers of the role pooled).
+
+    A kind of iteration is ready after `min_observations` rows of it. `buckets` is the number of cells for one feature;
+    for two features each axis has half as many. The result depends on the rows and their order alone: not on how calls
+    cut them, nor on when it is asked.
+    """
+
+    def __init__(self, *, min_observations: int = 5, buckets: int = 16) -> None:
+        if min_observations < 1 or buckets < 2:
+            raise ValueError(f"min_observations ({min_observations}) must be >= 1 and buckets ({buckets}) >= 2")
+        self._min_observations = min_observations
+        self._buckets = buckets
+        nothing = {kind: Cells.empty(grid) for kind, grid in _grids(buckets).items()}
+        self._learned = Learned(nothing, Tally(), Tally(), Tally())
+        self._waiting = np.empty((r.COLUMNS, CHUNK_ROWS))
+        self._waits = 0
+        self._idle_run = 0
+        self._view: _View | None = None
+        self.revision = 0  # rows learned from; rises whenever the fit may have changed
+
+    def learn(
+        self,
+        prefill_requests: Column,
+        prefill_tokens: Column,
+        decode_requests: Column,
+        decode_kv_tokens: Column,
+        wall_time_s: Column,
+    ) -> None:
+        """Learn from iterations: one row each, columns of equal length (counts; seconds).
+
+        Skipped are idle records, wall times of 0 or above ten minutes, numbers that are negative, not finite or absurd,
+        and tokens without requests: a bad row spoils only itself. Raises ValueError where lengths differ.
+        """
+        columns = (prefill_requests, prefill_tokens, decode_requests, decode_kv_tokens, wall_time_s)
+        rows, believed, idle_after = r.sift(columns)
+        good = rows[:, believed]
+        self._idle_run = idle_after + (0 if good[r.PREFILL_TOKENS].any() else self._idle_run)
+        if not good.shape[1]:
+            return
+        self._view = None
+        self.revision += good.shape[1]
+        while good.shape[1]:
+            take = min(CHUNK_ROWS - self._waits, good.shape[1])
+            self._waiting[:, self._waits : self._waits + take] = good[:, :take]
+            self._waits += take
+            good = good[:, take:]
+            if self._waits == CHUNK_ROWS:
+                self._learned, self._waits = self._learned.fold(self._waiting), 0
+
+    def idle(self, records: int = 1) -> None:
+        """Count idle records that the caller does not pass to `learn`: each ages the mean prompt length a little."""
+        self._idle_run += records
+
+    def ready(self, kind: Kind) -> bool:
+        """Can iterations of this kind be predicted?"""
+        return self.line(kind) is not None
+
+    def samples(self, kind: Kind) -> int:
+        """Rows of this kind that were learned from."""
+        return self._now().learned.cells[kind].seen
+
+    def line(self, kind: Kind) -> Line | None:
+        """The prices of an iteration of this kind; None while it is not ready."""
+        view = self._now()
+        if kind not in view.lines:
+            view.lines[kind] = self._fit(kind, view.learned.cells[kind])
+        return view.lines[kind]
+
+    def wall_time_s(
+        self, *, prefill_tokens: float = 0.0, decode_requests: float = 0.0, decode_kv_tokens: float = 0.0
+    ) -> float | None:
+        """Seconds of one iteration with this load: 0.0 for no load, None where its kind is not ready.
+
+        Kinds do not answer for one another here; `headrace.models.perf.speed` says when they may.
+        """
+        decodes = decode_requests > 0 or decode_kv_tokens > 0
+        if not decodes and prefill_tokens <= 0:
+            return 0.0
+        kind = (Kind.MIXED if prefill_tokens > 0 else Kind.DECODE) if decodes else Kind.PREFILL
+        line = self.line(kind)
+        return None if line is None else line.at(prefill_tokens, decode_requests, decode_kv_tokens)
+
+    @property
+    def mean_isl(self) -> float | None:
+        """Tokens per prefill request. Iterations without prefill do not dilute it; a run of idle records fades it."""
+        mean = self._now().learned.isl.known
+        return None if mean is None else mean * 0.5 ** (self._idle_run / IDLE_HALF_LIFE)
+
+    @property
+    def mean_decode_length(self) -> float | None:
+        """Context tokens per decoding request."""
+        return self._now().learned.decode_length.known
+
+    @property
+    def mean_prefill_tokens(self) -> float | None:
+        """Prefill tokens per iteration that decodes, counting those without any: what a decoding request sees."""
+        return self._now().learned.prefill_tokens.known
+
+    def coefficients(self, kind: Kind) -> dict[str, float] | None:
+        """intercept_s, per_prefill_token_s, per_decode_request_s, per_kv_token_s, samples; None while not ready."""
+        line = self.line(kind)
+        if line is None:
+            return None
+        return {
+            "intercept_s": line.intercept_s,
+            "per_prefill_token_s": line.per_prefill_token_s,
+            "per_decode_request_s": line.per_decode_request_s,
+            "per_kv_token_s": line.per_kv_token_s,
+            "samples": float(self.samples(kind)),
+        }
+
+    def to_state(self) -> dict[str, Any]:
+        """The whole model as plain lists and numbers, for JSON; `from_state` restores it exactly."""
+        learned = self._learned
+        means = {n: [t.count, t.mean] for n, t in _tallies(learned).items()}
+        return {
+            "version": STATE_VERSION,
+            "min_observations": self._min_observations,
+            "buckets": self._buckets,
+            "revision": self.revision,
+            "idle_run": self._idle_run,
+            "cells": {str(kind): cells.to_state() for kind, cells in learned.cells.items()},
+            "means": means,
+            "waiting": self._waiting[:, : self._waits].tolist(),
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> "EngineModel":
+        """The model that `to_state` described. Raises StateError where it did not."""
+        try:
+            if state["version"] != STATE_VERSION:
+                raise StateError(f"engine model state has version {state['version']}, not {STATE_VERSION}: learn anew")
+            model = cls(min_observations=state["min_observations"], buckets=state["buckets"])
+            cells = {k: Cells.from_state(g, state["cells"][k]) for k, g in _grids(state["buckets"]).items()}
+            means = {name: Tally(float(count), float(mean)) for name, (count, mean) in state["means"].items()}
+            model._learned = Learned(cells, **means)
+            waiting = np.array(state["waiting"], dtype=np.float64).reshape(r.COLUMNS, -1)
+            model._waits = waiting.shape[1]
+            model._waiting[:, : model._waits] = waiting
+            model.revision, model._idle_run = int(state["revision"]), int(state["idle_run"])
+        except (KeyError, TypeError, ValueError, IndexError) as e:
+            raise StateError(f"engine model state is damaged ({e!r}): drop the snapshot and learn anew") from e
+        return model
+
+    def _now(self) -> _View:
+        if self._view is None:
+            self._view = _View(self._learned.fold(self._waiting[:, : self._waits]))
+        return self._view
+
+    def _fit(self, kind: Kind, cells: Cells) -> Line | None:
+        if cells.seen < self._min_observations:
+            return None
+        moments = moments_of(cells, relative=kind is Kind.PREFILL)
+        found = None if moments is None else fit(moments)
+        if found is None:
+            return None
+        return Line(found.intercept, **{PRICES[f]: s for f, s in zip(FEATURES[kind], found.slopes, strict=True)})
+
+
+def _grids(buckets: int) -> dict[Kind, Grid]:
+    return {
+        kind: Grid(tuple((*RANGES[f], buckets if len(features) == 1 else buckets // 2) for f in features))
+        for kind, features in FEATURES.items()
+    }
+
+
+def _tallies(learned: Learned) -> dict[str, Tally]:
+    return {"isl": learned.isl, "decode_length": learned.decode_length, "prefill_tokens": learned.prefill_tokens}

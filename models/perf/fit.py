@@ -1,0 +1,155 @@
+"""A line through cells: least squares where no price and no fixed cost may be negative.
+
+Exact and deterministic: with at most two features there are at most eight sets of free coefficients, and the best of
+those whose solution is non-negative is the answer (each is solved anew, nothing is clamped afterwards).
+"""
+
+from dataclasses import dataclass
+from itertools import product
+from math import sqrt
+
+import numpy as np
+
+from headrace.models.perf.cells import Cells
+
+STALE_ROWS = 4096.0  # rows of its kind after which a cell that none of them touched begins to count for less
+WEIGHT_FLOOR_S = 0.025  # relative error counts for iterations above this, absolute error below it
+EXACT = 1e-12  # relative variance that is rounding, not noise
+PRIOR = 0.01  # how firmly an unmeasured fixed cost is held at zero: a standard deviation of ten mean times
+SURE = 3.0  # standard errors below zero that prove a price to be negative
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """Weighted sums of all cells: total weight, means, and mean products of deviations, all scaled by the means."""
+
+    weight: float
+    mean_x: tuple[float, ...]
+    mean_y: float
+    xx: tuple[tuple[float, ...], ...]
+    xy: tuple[float, ...]
+    yy: float
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """y = intercept + slopes . x, in seconds; `noise` is the relative standard deviation of the residuals."""
+
+    intercept: float
+    slopes: tuple[float, ...]
+    noise: float
+
+
+def moments_of(cells: Cells, *, relative: bool) -> Moments | None:
+    """The sums over `cells`; with `relative`, each cell counts by its squared relative (not absolute) error."""
+    used = np.flatnonzero(cells.count)
+    if not len(used):
+        return None
+    age = np.maximum(1.0, (cells.seen - cells.last[used]) / STALE_ROWS)
+    mean, moment = cells.mean[used], cells.moment[used]
+    share = 1.0 / age
+    if relative:
+        share = share * (WEIGHT_FLOOR_S / np.maximum(mean[:, -1], WEIGHT_FLOOR_S)) ** 2
+    weight = share * cells.count[used]
+    total = float(weight.sum())
+    centre = [float((weight * m).sum()) / total for m in mean.T]
+    scale = [c if c > 0 else 1.0 for c in centre]
+    product_of = {
+        (i, j): float((share * moment[:, p] + weight * (mean[:, i] - centre[i]) * (mean[:, j] - centre[j])).sum())
+        / (total * scale[i] * scale[j])
+        for p, (i, j) in enumerate(cells.pairs)
+    }
+    d = len(centre) - 1
+    rows = float(cells.count[used].sum())
+    return Moments(
+        weight=rows,
+        mean_x=tuple(centre[:d]),
+        mean_y=centre[d],
+        xx=tuple(tuple(product_of[min(i, j), max(i, j)] for j in range(d)) for i in range(d)),
+        xy=tuple(product_of[i, d] for i in range(d)),
+        yy=product_of[d, d],
+    )
+
+
+def fit(m: Moments) -> Fit | None:
+    """The non-negative line of least squares; None when every price is surely negative: more work took less time.
+
+    Where the data cannot tell the fixed cost from the prices (loads that hardly vary), the fixed cost is held near
+    zero: twice the load is then expected to take twice as long, and capacity is never better than what was seen.
+    """
+    free = max(1.0, m.weight - len(m.mean_x) - 1)
+    plain = _best(m, EXACT)
+    noise2 = max(0.0, plain.loss) * m.weight / free
+    prior = PRIOR * noise2 / m.weight + EXACT
+    best = _best(m, prior)
+    if not any(best.slopes):
+        best_flat = _flat(m, sqrt(noise2))
+        if best_flat is None:
+            return None
+        best = best_flat
+    intercept = max(0.0, 1.0 - sum(best.slopes)) / (1.0 + prior) if best.free_intercept else 0.0
+    slopes = tuple(m.mean_y * s / x if x > 0 else 0.0 for s, x in zip(best.slopes, m.mean_x, strict=True))
+    return Fit(m.mean_y * intercept, slopes, sqrt(noise2))
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    slopes: tuple[float, ...]  # scaled: the share of the mean time that this feature pays for at its mean
+    free_intercept: bool
+    loss: float
+
+
+def _best(m: Moments, prior: float) -> _Candidate:
+    """The best non-negative solution. `prior` is the weight of one imagined row: no load, no time."""
+    best: _Candidate | None = None
+    for free_intercept, *chosen in product((True, False), *[(False, True)] * len(m.mean_x)):
+        candidate = _solve(m, [i for i, c in enumerate(chosen) if c], free_intercept, prior)
+        if candidate is not None and (best is None or candidate.loss < best.loss):
+            best = candidate
+    assert best is not None  # the empty set with a free intercept is always a solution
+    return best
+
+
+def _solve(m: Moments, chosen: list[int], free_intercept: bool, prior: float) -> _Candidate | None:
+    """Least squares on the `chosen` features; None where a coefficient is negative or nothing determines one.
+
+    With means scaled to 1, the residual of a row is dy - s.dx + (1 - sum s - intercept); the best intercept, held by
+    the prior, leaves origin * (1 - sum s)^2 of it, where origin = prior / (1 + prior), or 1 without an intercept.
+    """
+    origin = prior / (1.0 + prior) if free_intercept else 1.0
+    tie = 0.01 * prior  # between features that always move together, equal shares
+    a = [[m.xx[i][j] + origin + (tie if i == j else 0.0) for j in chosen] for i in chosen]
+    b = [m.xy[i] + origin for i in chosen]
+    if len(chosen) == 0:
+        solution: list[float] = []
+    elif len(chosen) == 1:
+        solution = [b[0] / a[0][0]]
+    else:
+        det = a[0][0] * a[1][1] - a[0][1] * a[1][0]
+        if det <= 0:
+            return None
+        solution = [(b[0] * a[1][1] - a[0][1] * b[1]) / det, (a[0][0] * b[1] - b[0] * a[1][0]) / det]
+    rest = 1.0 - sum(solution)
+    if any(s < 0 or m.mean_x[i] <= 0 for i, s in zip(chosen, solution, strict=True)) or (free_intercept and rest < 0):
+        return None
+    loss = m.yy + origin * rest * rest + tie * sum(s * s for s in solution)
+    for i, s in zip(chosen, solution, strict=True):
+        loss += s * (sum(m.xx[i][j] * t for j, t in zip(chosen, solution, strict=True)) - 2 * m.xy[i])
+    slopes = [0.0] * len(m.mean_x)
+    for i, s in zip(chosen, solution, strict=True):
+        slopes[i] = s
+    return _Candidate(tuple(slopes), free_intercept, loss)
+
+
+def _flat(m: Moments, noise: float) -> _Candidate | None:
+    """No price is positive: the best measured one is taken at one standard error, or refused if surely negative."""
+    varied = [i for i, x in enumerate(m.mean_x) if x > 0 and m.xx[i][i] > EXACT]
+    if not varied:
+        return _Candidate((0.0,) * len(m.mean_x), True, m.yy)
+    i = max(varied, key=lambda v: m.xx[v][v])
+    error = noise / sqrt(m.xx[i][i] * m.weight)
+    if m.xy[i] / m.xx[i][i] < -SURE * error - EXACT:
+        return None
+    slopes = [0.0] * len(m.mean_x)
+    slopes[i] = min(1.0, error)
+    return _Candidate(tuple(slopes), True, m.yy)

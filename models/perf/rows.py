@@ -1,0 +1,44 @@
+"""Rows: what iterations did, as columns, and which of them can be believed."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.models.perf.line import Array
+
+MOST = 1e9  # requests or tokens in one iteration: more is a broken counter
+LONGEST_S = 600.0  # an iteration that took longer is a hang or a clock that jumped, not a speed
+
+Column = Sequence[float] | NDArray[np.float64] | NDArray[np.int64]
+
+PREFILL_REQUESTS: Final = 0
+PREFILL_TOKENS: Final = 1
+DECODE_REQUESTS: Final = 2
+DECODE_KV: Final = 3
+WALL_TIME: Final = 4
+COLUMNS: Final = 5
+_LIMITS: Final = np.array([MOST, MOST, MOST, MOST, LONGEST_S])[:, None]
+
+
+def sift(columns: tuple[Column, Column, Column, Column, Column]) -> tuple[Array, NDArray[np.bool_], int]:
+    """(all rows, which rows to learn from, idle records after the last prefill among them).
+
+    Rows have shape (5, n). Believed is a row of finite, non-negative, sane numbers with a wall time and some work, and
+    no tokens without requests. An idle record has no work and no wall time.
+    Raises ValueError where the columns differ in length.
+    """
+    rows = np.array(columns, dtype=np.float64)
+    if rows.ndim != 2:
+        raise ValueError(f"learn takes five columns of equal length, one row per iteration; got shape {rows.shape}")
+    sane = ((rows >= 0) & (rows <= _LIMITS)).all(axis=0)  # NaN fails both
+    work = rows[PREFILL_TOKENS] + rows[DECODE_REQUESTS]
+    orphans = ((rows[PREFILL_REQUESTS] == 0) & (rows[PREFILL_TOKENS] > 0)) | (
+        (rows[DECODE_REQUESTS] == 0) & (rows[DECODE_KV] > 0)
+    )
+    believed = sane & ~orphans & (work > 0) & (rows[WALL_TIME] > 0)
+    idle: NDArray[np.bool_] = ~(rows != 0).any(axis=0)
+    prefills = np.flatnonzero(believed & (rows[PREFILL_TOKENS] > 0))
+    after = int(prefills[-1]) + 1 if len(prefills) else 0
+    return rows, believed, int(np.count_nonzero(idle[after:]))
