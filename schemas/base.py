@@ -31,7 +31,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema"):
     Readers ignore unknown fields; within a major version fields are only ever added, with a default.
     """
 
-    dgd: DgdName
+    dgd: DgdName  # the deployment that it is about, namespace/name: the key of the record
 
 
 def schema_of(record: Record | type[Record]) -> str:

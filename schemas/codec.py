@@ -66,3 +66,9 @@ def _check_tag(stream: Stream, tag: str | None) -> None:
         f"{stream.name} record: `$.schema` is {tag[:_SHOWN]!r}, and only {expected!r} is known here",
         reason=DeadLetterReason.UNSUPPORTED_VERSION if same_kind else DeadLetterReason.WRONG_SCHEMA,
     )
+
+
+def plain(record: Record) -> dict[str, Any]:
+    """A record as JSON would show it, also where its stream speaks msgpack: byte strings become base64."""
+    shown: dict[str, Any] = msgspec.json.decode(_json.encode(record))
+    return shown

@@ -45,11 +45,11 @@ class QueuedRequests(msgspec.Struct, frozen=True, gc=False):
 class Fpm(msgspec.Struct, frozen=True, gc=False):
     """One iteration of one engine rank. All zero with ``wall_time == 0`` is the heartbeat of an idle engine."""
 
-    version: int = VERSION
+    version: int = VERSION  # 1
     worker_id: str = ""  # decimal of an unsigned 64-bit id: never a float, never an i64
-    dp_rank: Unsigned = 0
+    dp_rank: Unsigned = 0  # data-parallel rank; ranks of one worker share its id
     counter_id: Unsigned = 0  # rises by one per message of a worker and rank
-    wall_time: Seconds = 0.0
+    wall_time: Seconds = 0.0  # seconds that the iteration took
     scheduled_requests: ScheduledRequests = ScheduledRequests()
     queued_requests: QueuedRequests = QueuedRequests()
 

@@ -8,8 +8,8 @@ from headrace.schemas.base import Amount, Fraction, Name, Record, Seconds
 class Prediction(Record, frozen=True, kw_only=True, tag="headrace.prediction.v1"):
     prediction_id: Name  # unique per source
     source: Name  # names that begin with "headrace." are the planner's own
-    made_at: Seconds  # since the epoch
-    expires_at: Seconds  # not used by ticks after this
+    made_at: Seconds  # seconds since the epoch
+    expires_at: Seconds  # ticks after this do not use it
     requests_per_s: Amount | None  # arrivals per second; null: no opinion
     isl: Amount | None = None  # mean tokens
     osl: Amount | None = None  # mean tokens

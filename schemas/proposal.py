@@ -20,8 +20,8 @@ class Proposal(Record, frozen=True, kw_only=True, tag="headrace.proposal.v1"):
     proposal_id: Name  # unique per source
     source: Name  # names that begin with "headrace." are the planner's own
     kind: ProposalKind
-    issued_at: Seconds  # since the epoch
-    expires_at: Seconds  # not used by ticks after this
+    issued_at: Seconds  # seconds since the epoch
+    expires_at: Seconds  # ticks after this do not use it
     targets: dict[Role, Annotated[int, Meta(ge=0, le=100_000)]] = msgspec.field(default_factory=dict)  # replicas
     priority: int = 100  # smaller wins among SETs; load loop 10, throughput loop 20
     reason: str = ""  # for people

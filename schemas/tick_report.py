@@ -31,10 +31,10 @@ class RoleReport(msgspec.Struct, frozen=True, kw_only=True):
     known: dict[str, float] = {}  # what was seen: ready, queued_prefill_tokens, demand_rps, ...
     unknown: dict[str, str] = {}  # what was not, and why
     estimated: dict[str, float] = {}  # ttft_ms, itl_ms, capacity_rps, ...
-    proposed: list[Proposed] = []
+    proposed: list[Proposed] = []  # every opinion that was heard
     floor: int | None = None  # replicas that the throughput loop asks for at least
     merged: int | None = None  # replicas after the merge of all proposals
-    clamps: list[Clamp] = []
+    clamps: list[Clamp] = []  # in the order in which they were applied
     target: int | None = None  # after the constraints; null = hold, nothing known to decide on
     load_reason: DecisionReason = "unset"  # of the load loop
     throughput_reason: DecisionReason = "unset"  # of the throughput loop
@@ -50,7 +50,7 @@ class TickReport(Record, frozen=True, kw_only=True, tag="headrace.tick_report.v1
     mode: str  # disagg, prefill, decode or agg
     advisory: bool  # true: decisions are for reading only
     loops: list[str]  # of "load", "throughput": those that were due
-    roles: dict[Role, RoleReport]
+    roles: dict[Role, RoleReport]  # one for each role of the mode
     load: dict[str, float] = {}  # observed traffic: requests_per_s, isl, osl, ttft_ms, itl_ms, ...
     forecast: dict[str, float] = {}  # requests_per_s, isl, osl, horizon_s, ...
     unknown: dict[str, str] = {}  # inputs of the whole DGD that are unknown, and why
