@@ -57,7 +57,7 @@ make_venv() { # Debian ships venv and ensurepip apart from Python
 
 case $want in
 core) locks="requirements/build.lock requirements/core.lock" ;;
-dev) locks="requirements/dev.lock" ;;
+dev) locks="requirements/build.lock requirements/dev.lock" ;;
 *) die "usage: tools/venv.sh core|dev, not '$want'" ;;
 esac
 
@@ -68,6 +68,6 @@ fi
 say "Installing the locked $want dependencies into $venv ..."
 pip="$venv/bin/python -m pip --disable-pip-version-check --no-input"
 for lock in $locks; do
-    $pip install --quiet --no-deps --require-hashes -r "$lock"
+    $pip install --quiet --no-deps --no-build-isolation --require-hashes -r "$lock" # what is built, is built with build.lock
 done
 $pip install --quiet --no-deps --no-build-isolation --editable .
