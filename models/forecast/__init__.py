@@ -1,0 +1,1 @@
+"""Forecasters: one series in, one value a window; the load of a coming window out."""
