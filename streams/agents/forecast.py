@@ -1,0 +1,112 @@
+"""Forecast the load of the next interval, and take in predictions from outside on equal terms."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from headrace.models.forecast.base import Forecaster
+from headrace.models.forecast.registry import make_forecaster
+from headrace.models.known import Known, Unknown
+from headrace.schemas.config import PlannerConfig
+from headrace.schemas.prediction import Prediction
+from headrace.schemas.reasons import Reason
+from headrace.streams.agents.traffic import Observation, TrafficObserver
+
+OWN = "headrace."  # sources with this prefix are ours; what comes back from the bus under it is an echo
+PRIORITY = 100
+MAX_OUTSIDE = 64
+
+
+def forecaster(config: PlannerConfig) -> Forecaster:
+    """One forecaster as configured."""
+    return make_forecaster(
+        config.load_predictor,
+        log1p=config.load_predictor_log1p,
+        q_level=config.kalman_q_level,
+        q_trend=config.kalman_q_trend,
+        r=config.kalman_r,
+        min_points=config.kalman_min_points,
+    )
+
+
+@dataclass(slots=True)
+class ForecastAgent:
+    """Three series, one value per throughput interval: requests/s, mean ISL, mean OSL."""
+
+    config: PlannerConfig
+    rate: Forecaster = field(init=False)
+    isl: Forecaster = field(init=False)
+    osl: Forecaster = field(init=False)
+    last_lengths: tuple[float, float] | None = None  # of the last interval in which requests came
+    outside: dict[str, Prediction] = field(default_factory=dict)  # by source
+
+    def __post_init__(self) -> None:
+        self.rate, self.isl, self.osl = (forecaster(self.config) for _ in range(3))
+
+    def handle(self, prediction: Prediction, now: float) -> str | None:
+        """Take in an outside prediction. Returns why it was not used, or None."""
+        if prediction.source.startswith(OWN):
+            return None
+        if prediction.expires_at <= now:
+            return f"prediction {prediction.prediction_id} of {prediction.source} had expired when it came"
+        if prediction.source not in self.outside and len(self.outside) >= MAX_OUTSIDE:
+            return f"prediction of {prediction.source}: more than {MAX_OUTSIDE} outside sources"
+        self.outside[prediction.source] = prediction
+        return None
+
+    def observe(self, seen: Observation) -> None:
+        """Feed one interval. An idle one is a true zero of the rate, and says nothing new about lengths."""
+        self.rate.observe(seen.requests_per_s)
+        if seen.isl is not None and seen.osl is not None:
+            self.last_lengths = (seen.isl, seen.osl)
+        if self.last_lengths is not None:
+            self.isl.observe(self.last_lengths[0])
+            self.osl.observe(self.last_lengths[1])
+
+    def predict(self, dgd: str, now: float, observed: Known[Observation] | Unknown, traffic: TrafficObserver) -> Prediction:
+        """Our own prediction for the coming interval; nulls and a reason where the interval just seen is unknown."""
+        horizon = self.config.throughput_adjustment_interval_seconds
+        known = isinstance(observed, Known)
+        rate = self.rate.forecast() if known else None
+        return Prediction(
+            dgd=dgd,
+            prediction_id=f"{OWN}forecast:{now:.3f}",
+            source=f"{OWN}{self.config.load_predictor}",
+            made_at=now,
+            expires_at=now + horizon,
+            requests_per_s=rate,
+            isl=self.isl.forecast() if known else None,
+            osl=self.osl.forecast() if known else None,
+            kv_hit_rate=traffic.kv_hit_rate,
+            accept_length=traffic.accept_length,
+            horizon_s=horizon,
+            priority=PRIORITY,
+            reason=Reason.NO_TRAFFIC_DATA if rate is None else "predicted",
+        )
+
+    def best(self, own: Prediction | None, now: float) -> Prediction | None:
+        """The prediction to plan with: of the live ones that name a rate and lengths, the one of the smallest priority."""
+        self.outside = {s: p for s, p in self.outside.items() if p.expires_at > now}
+        live = [p for p in (own, *self.outside.values()) if p is not None]
+        usable = [p for p in live if p.requests_per_s is not None and p.isl is not None and p.osl is not None]
+        return min(usable, key=lambda p: (p.priority, p.source), default=None)
+
+    def to_state(self) -> dict[str, Any]:
+        return {
+            "predictor": self.config.load_predictor,
+            "rate": self.rate.to_state(),
+            "isl": self.isl.to_state(),
+            "osl": self.osl.to_state(),
+            "last_lengths": self.last_lengths,
+            "outside": msgspec.to_builtins(list(self.outside.values())),
+        }
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Restore; a history of another predictor is left behind."""
+        if state["predictor"] == self.config.load_predictor:
+            for name in ("rate", "isl", "osl"):
+                getattr(self, name).load_state(state[name])
+        lengths = state["last_lengths"]
+        self.last_lengths = None if lengths is None else (lengths[0], lengths[1])
+        self.outside = {p.source: p for p in msgspec.convert(state["outside"], list[Prediction])}

@@ -1,0 +1,80 @@
+"""Write down what a tick knew and did."""
+
+from collections.abc import Mapping, Sequence
+
+from headrace.models.perf.engine import EngineModel, Kind
+from headrace.models.scaling.verdict import Verdict
+from headrace.schemas.base import AGG, DECODE, PREFILL, Role
+from headrace.schemas.prediction import Prediction
+from headrace.schemas.proposal import Proposal, ProposalKind
+from headrace.schemas.tick_report import Proposed, RoleReport
+from headrace.streams.agents.reconcile import RolePlan
+from headrace.streams.agents.view import RoleView
+
+KINDS = {PREFILL: Kind.PREFILL, DECODE: Kind.DECODE, AGG: Kind.MIXED}
+DEMAND = ("demand_rps", "wanted")  # evidence that was seen or asked for rather than estimated
+
+
+def role_report(
+    view: RoleView,
+    plan: RolePlan,
+    model: EngineModel,
+    load: Verdict,
+    throughput: Verdict,
+    proposals: Sequence[Proposal],
+    floor: int | None,
+) -> RoleReport:
+    """One role's part of the tick report."""
+    evidence = {**throughput.evidence, **load.evidence}
+    estimated = {name: float(value) for name, value in evidence.items() if name not in DEMAND}
+    kind = KINDS.get(view.role)
+    if kind is not None and (fit := model.coefficients(kind)) is not None:
+        estimated |= {f"fit_{name}": float(value) for name, value in fit.items()}
+    return RoleReport(
+        current=plan.current,
+        known=view.known() | {name: float(evidence[name]) for name in DEMAND if name in evidence},
+        unknown=dict(view.unknown),
+        estimated=estimated,
+        proposed=[_proposed(view.role, p, plan) for p in proposals if view.role in p.targets or not p.targets],
+        floor=floor,
+        merged=plan.merged,
+        clamps=plan.clamps,
+        target=plan.target,
+        load_reason=load.reason,
+        throughput_reason=throughput.reason,
+        reason=plan.reason,
+    )
+
+
+def _proposed(role: Role, p: Proposal, plan: RolePlan) -> Proposed:
+    replicas = p.targets.get(role)
+    used = p.kind is ProposalKind.REJECT or plan.merged == replicas
+    return Proposed(
+        proposal_id=p.proposal_id,
+        source=p.source,
+        kind=p.kind,
+        replicas=replicas,
+        priority=p.priority,
+        reason=p.reason,
+        used=used,
+    )
+
+
+def forecast_numbers(prediction: Prediction | None) -> dict[str, float]:
+    """A prediction as numbers, without what it does not know."""
+    if prediction is None:
+        return {}
+    values = {
+        "requests_per_s": prediction.requests_per_s,
+        "isl": prediction.isl,
+        "osl": prediction.osl,
+        "horizon_s": prediction.horizon_s,
+        "made_at": prediction.made_at,
+        "kv_hit_rate": prediction.kv_hit_rate,
+        "accept_length": prediction.accept_length,
+    }
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def reasons_of(plans: Mapping[Role, RolePlan]) -> dict[Role, str]:
+    return {role: plan.reason for role, plan in plans.items()}

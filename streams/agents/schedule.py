@@ -1,0 +1,63 @@
+"""When the next tick is due, and which loops it runs: slots on a fixed grid, so that nothing drifts or doubles."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from headrace.schemas.config import PlannerConfig
+
+EPSILON_S = 1e-6
+
+
+@dataclass(slots=True)
+class Schedule:
+    """Slots of each loop since `anchor`. A tick that comes late runs once, in the slot it falls into; no catching up."""
+
+    base_s: float
+    intervals: dict[str, float]  # loop -> seconds, each a multiple of base_s
+    anchor: float
+    tick: int = 0  # index of the last tick's slot; the first tick is due one base interval after the anchor
+    last_slot: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, config: PlannerConfig, anchor: float) -> "Schedule":
+        intervals = {}
+        if config.load_loop:
+            intervals["load"] = config.load_adjustment_interval_seconds
+        if config.throughput_loop:
+            intervals["throughput"] = config.throughput_adjustment_interval_seconds
+        return cls(config.base_tick_seconds, intervals, anchor)
+
+    @property
+    def next_at(self) -> float:
+        return self.anchor + (self.tick + 1) * self.base_s
+
+    def _slot(self, now: float, seconds: float) -> int:
+        return int((now - self.anchor + EPSILON_S) // seconds)
+
+    def begin(self, now: float) -> tuple[float, list[str]]:
+        """Enter the tick at `now`: the time it was due, and the loops that run in it."""
+        slot = max(self.tick + 1, self._slot(now, self.base_s))
+        due_at = self.anchor + slot * self.base_s
+        self.tick = slot
+        loops = []
+        for loop, seconds in self.intervals.items():
+            mine = self._slot(max(now, due_at), seconds)
+            if mine > self.last_slot.get(loop, 0):
+                self.last_slot[loop] = mine
+                loops.append(loop)
+        return due_at, loops
+
+    def reconfigured(self, config: PlannerConfig) -> "Schedule":
+        """The same clock under other intervals: each loop is next due in its next slot."""
+        new = Schedule.of(config, self.anchor)
+        at = self.anchor + self.tick * self.base_s
+        new.tick = new._slot(at, new.base_s)
+        new.last_slot = {loop: new._slot(at, seconds) for loop, seconds in new.intervals.items()}
+        return new
+
+    def to_state(self) -> dict[str, Any]:
+        return {"anchor": self.anchor, "tick": self.tick, "last_slot": self.last_slot}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self.anchor, self.tick = state["anchor"], state["tick"]
+        self.last_slot = {loop: slot for loop, slot in state["last_slot"].items() if loop in self.intervals}

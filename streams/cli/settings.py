@@ -1,0 +1,211 @@
+"""One configuration file: the planner's keys at the top level, as in the reference, and four sections for the edges.
+
+Order of precedence: flags, then environment (`HEADRACE_BUS_URL`, `HEADRACE_DGD`, `HEADRACE_<PLANNER_KEY>`), then the file.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import yaml
+from msgspec import Meta
+
+from headrace.schemas.base import DgdName, Role
+from headrace.schemas.config import ALIASES, FIELDS, PlannerConfig, planner_config, unknown_key
+from headrace.schemas.errors import ConfigError
+
+PREFIX = "HEADRACE_"
+Positive = Annotated[float, Meta(gt=0.0, le=86_400.0)]
+
+
+class BusSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which bus. `url`: "embedded" (own nats-server, the default), or nats://, tls:// of a server that exists."""
+
+    url: str = "embedded"
+    prefix: str = "headrace"
+    store: str = ".headrace/nats"  # of the embedded server
+    port: int | None = None  # of the embedded server; default: any free one
+    credentials: str | None = None  # path of a .creds file
+    nkey_seed: str | None = None  # path of a file with the seed
+    user: str | None = None
+    password: str | None = None
+    token: str | None = None
+    tls_ca: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
+
+
+class DynamoFpmSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Dynamo's FPM event plane on core NATS (`DYN_EVENT_PLANE=nats` on workers and frontends)."""
+
+    url: str | None = None  # default: the bus's own server
+    namespace: str | None = None  # Dynamo namespace; default: DYN_NAMESPACE, else the DGD's name
+    components: dict[str, Role] | None = None  # default: prefill -> prefill, backend -> decode (agg in mode agg)
+    flush_seconds: Positive = 0.05
+
+
+class FrontendSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Frontends whose `/metrics` are scraped."""
+
+    urls: list[str]
+    interval_seconds: Positive = 5.0
+    timeout_seconds: Positive = 5.0
+    model: str | None = None  # default: all models of the frontends
+
+
+class ReplaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Recorded input instead of live input."""
+
+    fpm: str | None = None  # jsonl.gz of an event-plane capture
+    metrics: str | None = None  # folder of scrapes
+
+
+class SourceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    dynamo_fpm: DynamoFpmSettings | None = None
+    frontend: FrontendSettings | None = None
+    inventory: dict[Role, int] | None = None  # declared counts, where no orchestrator says
+    replay: ReplaySettings | None = None
+
+
+class ExecutorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An executor inside `headrace run`; without one, decisions are for whoever follows the topic."""
+
+    exec: str | None = None  # a command per decision
+    dry_run: bool = False
+    timeout_seconds: Positive = 1800.0
+
+
+class ClockSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A clock that runs faster than the wall, for simulations on a real bus."""
+
+    speed: Positive = 1.0
+    origin: float | None = None  # seconds; default: the wall clock
+    wall_origin: float | None = None
+
+
+class Edges(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    dgd: DgdName = "default/main"
+    bus: BusSettings = BusSettings()
+    sources: SourceSettings = SourceSettings()
+    executor: ExecutorSettings | None = None
+    clock: ClockSettings = ClockSettings()
+    simulator: dict[str, Any] | None = None  # read by `headrace simulate` and `headrace demo`
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    planner: PlannerConfig
+    edges: Edges
+    path: str | None = None
+
+
+SECTIONS = tuple(f.name for f in msgspec.structs.fields(Edges))
+
+
+def read_file(path: str | Path) -> dict[str, Any]:
+    """The mapping in a YAML or JSON file. Raises ConfigError naming the file."""
+    try:
+        raw = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as e:
+        raise ConfigError(f"configuration file {path} cannot be read: {e}") from e
+    except yaml.YAMLError as e:
+        raise ConfigError(f"configuration file {path} is not YAML or JSON: {e}") from e
+    if raw is None:
+        return {}
+    if not isinstance(raw, dict) or not all(isinstance(key, str) for key in raw):
+        raise ConfigError(f"configuration file {path} must hold a mapping of names to values, not {type(raw).__name__}")
+    return raw
+
+
+def settings(raw: Mapping[str, Any], path: str | None = None) -> Settings:
+    """Valid settings from one mapping. Raises ConfigError naming the key and the remedy."""
+    where = f"{path}: " if path else ""
+    known = (*FIELDS, *ALIASES, *SECTIONS)
+    for key in raw:
+        if key not in known:
+            raise ConfigError(where + unknown_key(key, known))
+    named = {key: value for key, value in raw.items() if key in SECTIONS}
+    if isinstance(named.get("bus"), str):
+        named["bus"] = {"url": named["bus"]}
+    try:
+        edges = msgspec.convert(named, Edges)
+    except msgspec.ValidationError as e:
+        raise ConfigError(f"{where}{_nearest(str(e))}") from e
+    try:
+        planner = planner_config({key: value for key, value in raw.items() if key not in SECTIONS})
+    except ConfigError as e:
+        raise ConfigError(f"{where}{e}") from e
+    _check(edges, planner)
+    return Settings(planner=planner, edges=edges, path=path)
+
+
+def load(
+    path: str | None, *, overrides: Mapping[str, Any] | None = None, environ: Mapping[str, str] = os.environ
+) -> Settings:
+    """Settings from a file (or none), the environment and flags. `overrides` uses dotted names: `bus.url`."""
+    raw = read_file(path) if path else {}
+    if isinstance(raw.get("bus"), str):
+        raw["bus"] = {"url": raw["bus"]}
+    for name, value in {**_from_environment(environ), **(overrides or {})}.items():
+        _put(raw, name, value)
+    return settings(raw, path)
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
+    names = {f"{PREFIX}{field.upper()}": field for field in FIELDS}
+    names |= {f"{PREFIX}DGD": "dgd", f"{PREFIX}BUS_URL": "bus.url", f"{PREFIX}BUS_PREFIX": "bus.prefix"}
+    return {names[key]: yaml.safe_load(value) for key, value in environ.items() if key in names}
+
+
+def _put(raw: dict[str, Any], dotted: str, value: Any) -> None:
+    *sections, name = dotted.split(".")
+    place = raw
+    for section in sections:
+        if place.get(section) is None:
+            place[section] = {}
+        place = place[section]
+        if not isinstance(place, dict):
+            raise ConfigError(f"{dotted}: {section} is not a section")
+    for alias, real in ALIASES.items():  # a flag replaces the file's value under either spelling
+        if not sections and real == ALIASES.get(name, name):
+            place.pop(alias, None)
+            place.pop(real, None)
+    place[name] = value
+
+
+def _check(edges: Edges, planner: PlannerConfig) -> None:
+    declared = edges.sources.inventory or {}
+    foreign = sorted(set(declared) - set(planner.roles))
+    if foreign:
+        raise ConfigError(
+            f"sources.inventory names {', '.join(foreign)}, but mode {planner.mode!r} plans {', '.join(planner.roles)}"
+        )
+    components = (edges.sources.dynamo_fpm.components if edges.sources.dynamo_fpm else None) or {}
+    foreign = sorted(set(components.values()) - set(planner.roles))
+    if foreign:
+        raise ConfigError(
+            f"sources.dynamo_fpm.components maps to {', '.join(foreign)}, but mode {planner.mode!r} plans "
+            f"{', '.join(planner.roles)}"
+        )
+
+
+def _nearest(message: str) -> str:
+    """msgspec's message, with the nearest known name when it is about an unknown field."""
+    if "unknown field" not in message:
+        return message
+    wrong = message.split("`")[1]
+    known = {f.name for kind in _STRUCTS for f in msgspec.structs.fields(kind)}
+    return f"{message}: {unknown_key(wrong, known)}"
+
+
+_STRUCTS = (
+    BusSettings,
+    DynamoFpmSettings,
+    FrontendSettings,
+    ReplaySettings,
+    SourceSettings,
+    ExecutorSettings,
+    ClockSettings,
+    Edges,
+)
