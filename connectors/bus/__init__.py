@@ -1,5 +1,5 @@
-"""Bytes in and out: one small interface, and a bus for each broker behind it."""
+"""Bytes in and out: one small interface, and a bus for each broker behind it. `factory.open_bus` makes one."""
 
-from headrace.connectors.bus.base import Bus, Message, Reader, StreamInfo
+from headrace.connectors.bus.base import Bus, Message, Outgoing, Reader, StreamInfo
 
-__all__ = ["Bus", "Message", "Reader", "StreamInfo"]
+__all__ = ["Bus", "Message", "Outgoing", "Reader", "StreamInfo"]

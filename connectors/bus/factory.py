@@ -1,0 +1,56 @@
+"""A bus from a URL."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from urllib.parse import parse_qsl
+from weakref import WeakValueDictionary
+
+from headrace.connectors.bus.base import Bus
+from headrace.connectors.bus.embedded import EmbeddedNats
+from headrace.connectors.bus.memory import MemoryBroker, MemoryBus
+from headrace.connectors.bus.nats import NatsBus, NatsOptions
+from headrace.schemas.errors import ConfigError
+
+_brokers: WeakValueDictionary[str, MemoryBroker] = WeakValueDictionary()
+
+_KNOWN = "memory:// or memory://NAME, nats://HOST:PORT, tls://HOST:PORT, or embedded:DIRECTORY"
+
+
+@asynccontextmanager
+async def open_bus(url: str, prefix: str = "headrace") -> AsyncIterator[Bus]:
+    """The bus at a URL, open for the length of a block.
+
+    - ``memory://`` or ``memory://NAME``: shared by all that name it in this process, as long as one of them has it open
+    - ``nats://HOST:PORT``, ``tls://HOST:PORT``: JetStream; see `NatsOptions.from_url` for users, files and the rest
+    - ``embedded:DIRECTORY`` or ``embedded:DIRECTORY?port=N``: a nats-server of our own on that directory, which stops
+      when the block ends
+
+    Raises ConfigError on any other URL, BusError when it cannot be reached.
+    """
+    async with AsyncExitStack() as stack:
+        scheme, _, rest = url.partition(":")
+        bus: Bus
+        match scheme:
+            case "memory" if rest.startswith("//"):
+                bus = MemoryBus(_brokers.setdefault(rest[2:], MemoryBroker()))
+            case "nats" | "tls":
+                bus = NatsBus(NatsOptions.from_url(url), prefix)
+            case "embedded" if rest.partition("?")[0]:
+                server = await stack.enter_async_context(_embedded(rest))
+                bus = NatsBus(server.url, prefix)
+            case "kafka":
+                raise ConfigError(f"bus URL {scheme}://...: this version of Headrace has no bus on Kafka; use {_KNOWN}")
+            case _:
+                raise ConfigError(f"bus URL with the scheme {scheme!r}: {_KNOWN} is needed")
+        stack.push_async_callback(bus.close)
+        await bus.open()
+        yield bus
+
+
+def _embedded(rest: str) -> EmbeddedNats:
+    directory, _, query = rest.partition("?")
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    port = options.pop("port", None)
+    if options or not (port is None or port.isdecimal()):
+        raise ConfigError(f"bus URL embedded:{rest}: embedded:DIRECTORY or embedded:DIRECTORY?port=N is needed")
+    return EmbeddedNats(directory, port=None if port is None else int(port))

@@ -1,0 +1,123 @@
+"""How to reach a NATS server and who we are there."""
+
+import ssl
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from headrace.schemas.errors import ConfigError
+
+_FILES = {"creds": "credentials", "nkey": "nkey_seed", "ca": "ca", "cert": "cert", "key": "cert_key"}
+_WORDS = {"name": "name", "inbox_prefix": "inbox_prefix", "tls_hostname": "tls_hostname"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NatsOptions:
+    """Servers, identity and patience. At most one of credentials, nkey_seed, user and password, token.
+
+    `patience_s`: how long a publish or a request is tried again, across reconnects, before it raises BusError.
+    `replicas`: copies of a stream that is created (1 on a single server, 3 on a cluster); existing ones are left alone.
+    """
+
+    servers: tuple[str, ...] = ("nats://127.0.0.1:4222",)
+    name: str = "headrace"  # what the server's monitoring shows
+    credentials: Path | None = None  # a .creds file: JWT and seed
+    nkey_seed: Path | None = None  # a file with an SU... seed
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
+    tls: bool = False  # TLS even where the server does not ask for it; implied by tls:// and by the files below
+    ca: Path | None = None  # whom to trust; the system's authorities where it is not given
+    cert: Path | None = None  # our certificate, for servers that verify clients
+    cert_key: Path | None = None
+    tls_hostname: str | None = None  # the name in the server's certificate, where it is not the host
+    inbox_prefix: str = "_INBOX"
+    patience_s: float = 30.0
+    replicas: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.servers:
+            raise ConfigError("NATS: no server given: nats://HOST:PORT")
+        for server in self.servers:
+            if urlsplit(server).username or urlsplit(server).password:
+                raise ConfigError("NATS: user and password belong into their own options, or use NatsOptions.from_url")
+        ways = [self.credentials, self.nkey_seed, self.user, self.token]
+        if sum(way is not None for way in ways) > 1:
+            raise ConfigError("NATS: give one of credentials, nkey_seed, user and password, token, not several")
+        if (self.user is None) != (self.password is None):
+            raise ConfigError("NATS: user and password go together")
+        if (self.cert is None) != (self.cert_key is None):
+            raise ConfigError("NATS: cert and key go together: the client certificate and its private key")
+        for what, path in (("credentials", self.credentials), ("nkey seed", self.nkey_seed), ("CA", self.ca),
+                           ("certificate", self.cert), ("private key", self.cert_key)):  # fmt: skip
+            if path is not None and not path.is_file():
+                raise ConfigError(f"NATS: {what} file {path} does not exist")
+
+    @classmethod
+    def from_url(cls, url: str) -> "NatsOptions":
+        """Options from ``nats://[user:password@|token@]host:port[,host:port][?creds=FILE&nkey=FILE&ca=FILE...]``.
+
+        Query: creds, nkey, ca, cert, key (files), name, inbox_prefix, tls_hostname, patience_s, replicas. The scheme
+        tls:// asks for TLS. Raises ConfigError on anything else.
+        """
+        parts = urlsplit(url)
+        if parts.scheme not in ("nats", "tls") or parts.path.strip("/") or not parts.netloc:
+            raise ConfigError(f"NATS URL {_without_secrets(url)!r}: nats://HOST:PORT or tls://HOST:PORT is needed")
+        who, at, hosts = parts.netloc.rpartition("@")
+        given: dict[str, object] = {"servers": tuple(_server(parts.scheme, host) for host in hosts.split(","))}
+        if at:
+            user, colon, password = who.partition(":")
+            given |= {"user": unquote(user), "password": unquote(password)} if colon else {"token": unquote(user)}
+        for name, value in parse_qsl(parts.query, keep_blank_values=True):
+            given |= _option(name, value)
+        return cls(**given, tls=parts.scheme == "tls")  # type: ignore[arg-type]  # the names are checked above
+
+    @property
+    def address(self) -> str:
+        """For messages: no secrets."""
+        return ",".join(self.servers)
+
+    def ssl_context(self) -> ssl.SSLContext | None:
+        """The TLS context, or None where the server decides. Raises ConfigError for a bad file."""
+        if not (self.tls or self.ca or self.cert):
+            return None
+        try:
+            context = ssl.create_default_context(cafile=self.ca)
+            if self.cert and self.cert_key:
+                context.load_cert_chain(self.cert, self.cert_key)
+        except ssl.SSLError as e:
+            raise ConfigError(f"NATS: TLS files cannot be used (ca {self.ca}, cert {self.cert}): {e}") from e
+        return context
+
+
+def _server(scheme: str, host: str) -> str:
+    server = f"{scheme}://{host}"
+    try:
+        parts = urlsplit(server)
+        port = parts.port
+    except ValueError as e:
+        raise ConfigError(f"NATS server {host!r}: {e}") from e
+    if not parts.hostname:
+        raise ConfigError(f"NATS server {host!r}: a host is needed, host:port")
+    return server if port is not None else f"{server}:4222"
+
+
+def _option(name: str, value: str) -> dict[str, object]:
+    if name in _FILES:
+        return {_FILES[name]: Path(value)}
+    if name in _WORDS:
+        return {_WORDS[name]: value}
+    try:
+        if name == "patience_s":
+            return {name: float(value)}
+        if name == "replicas":
+            return {name: int(value)}
+    except ValueError as e:
+        raise ConfigError(f"NATS URL: {name}={value!r} is no number") from e
+    known = ", ".join((*_FILES, *_WORDS, "patience_s", "replicas"))
+    raise ConfigError(f"NATS URL: unknown option {name!r}; known are {known}")
+
+
+def _without_secrets(url: str) -> str:
+    scheme, separator, rest = url.partition("://")
+    return f"{scheme}{separator}{rest.rpartition('@')[2]}"

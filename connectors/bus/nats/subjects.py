@@ -1,0 +1,50 @@
+"""Names on NATS: stream HEADRACE_DECISIONS, subject headrace.decisions.<namespace>.<name>."""
+
+import re
+from functools import lru_cache
+from urllib.parse import quote, unquote
+
+from headrace.connectors.bus.base import split_key
+from headrace.schemas.errors import BusError, ConfigError
+
+_PREFIX = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
+_LONGEST_SUBJECT = 2048  # a server's control line holds 4096 with the reply subject
+
+
+class Subjects:
+    """Names under a prefix. Tokens are percent-encoded, so that any DGD name becomes one token and comes back."""
+
+    def __init__(self, prefix: str) -> None:
+        if not _PREFIX.fullmatch(prefix):
+            raise ConfigError(f"bus prefix {prefix!r}: letters, digits, _ and - in parts separated by dots are allowed")
+        self.prefix = prefix
+
+    def stream_name(self, stream: str) -> str:
+        """HEADRACE_DECISIONS."""
+        return f"{self.prefix}_{stream}".replace(".", "_").upper()
+
+    def all_of(self, stream: str) -> str:
+        """The subjects of a stream: headrace.decisions.*.*"""
+        return f"{self.prefix}.{stream}.*.*"
+
+    def subject(self, stream: str, key: str) -> str:
+        """Where records of a DGD go. Raises BusError when the key has no two parts or is too long."""
+        return f"{self.prefix}.{stream}.{_encode(key)}"
+
+
+@lru_cache(maxsize=4096)
+def _encode(key: str) -> str:
+    try:
+        encoded = ".".join(quote(part, safe="").replace(".", "%2E") for part in split_key(key))
+    except UnicodeEncodeError as e:
+        raise BusError(f"key {key!r} is no valid Unicode: {e}") from e
+    if len(encoded) > _LONGEST_SUBJECT:
+        raise BusError(f"key {key[:40]!r}... takes {len(encoded)} bytes in a NATS subject, above {_LONGEST_SUBJECT}")
+    return encoded
+
+
+@lru_cache(maxsize=4096)
+def key_of(subject: str) -> str:
+    """The DGD that a subject names."""
+    namespace, name = subject.split(".")[-2:]
+    return f"{unquote(namespace)}/{unquote(name)}"
