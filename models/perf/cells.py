@@ -6,6 +6,7 @@ it is full, every new row takes the weight of old ones. Rare loads are so rememb
 """
 
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import combinations_with_replacement
 from typing import Any
 
@@ -17,9 +18,10 @@ from headrace.models.perf.line import Array
 CELL_ROWS = 64.0  # rows that a cell counts for at most
 WARM_ROWS = 8.0  # from here a cell's own spread tells what an outlier is
 COLD_ROWS = 4  # from here the median of a cold cell's new rows does
-SPREADS = 4.0  # standard deviations that a wall time may be away from its cell's mean,
-SLACK = 0.5  # or this share of the mean, if that is more
-COLD_FACTOR = 4.0  # times the median, either way
+SPREADS = 4.0  # standard deviations that a wall time may be away from what is expected,
+SLACK = 0.5  # or this share of the mean, if that is more;
+COLD_SLACK = 1.0  # of the median, where a cold cell's own new rows are all there is
+MAD_TO_SPREAD = 1.4826  # median absolute deviation to standard deviation, of a normal distribution
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +35,18 @@ class Grid:
         return int(np.prod([steps for _, _, steps in self.axes]))
 
     def cell_of(self, x: Array) -> NDArray[np.int64]:
-        """The cell of each row; `x` has shape (rows, features), any value >= 0."""
-        cell = np.zeros(len(x), dtype=np.int64)
-        for column, (low, high, steps) in zip(x.T, self.axes, strict=True):
-            step = np.floor((np.log2(np.maximum(column, 1.0)) - low) * (steps / (high - low)))
-            cell = cell * steps + np.clip(step, 0, steps - 1).astype(np.int64)
+        """The cell of each row; `x` has shape (features, rows), any value >= 0."""
+        cell = np.zeros(x.shape[1], dtype=np.int64)
+        for column, (low, high, steps) in zip(x, self.axes, strict=True):
+            cell = cell * steps + np.searchsorted(_edges(low, high, steps), column, side="right")
         return cell
+
+
+@cache
+def _edges(low: float, high: float, steps: int) -> Array:
+    """The bounds between the cells of an axis, shape (steps - 1,). Compared with, not computed per row: bit for bit the
+    same on every machine."""
+    return np.array([2.0 ** (low + (high - low) * i / steps) for i in range(1, steps)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,39 +76,49 @@ class Cells:
         return list(combinations_with_replacement(range(self.mean.shape[1]), 2))
 
     def fold(self, z: Array) -> "Cells":
-        """These cells and the rows of `z`, shape (rows, k), last column the wall time; outliers are pulled in first."""
-        if not len(z):
+        """These cells and the rows of `z`, shape (k, rows), wall times last; outliers are pulled in first."""
+        if not z.shape[1]:
             return self
-        touched, cell = np.unique(self.grid.cell_of(z[:, :-1]), return_inverse=True)
-        columns = [*z.T[:-1], self._within_reach(touched, cell, z[:, -1])]
-        rows = np.bincount(cell).astype(np.float64)
-        new_mean = [np.bincount(cell, c) / rows for c in columns]
-        away = [c - m[cell] for c, m in zip(columns, new_mean, strict=True)]
-        count, last, mean, moment = self.count.copy(), self.last.copy(), self.mean.copy(), self.moment.copy()
-        total = count[touched] + rows
-        gap = [m - mean[touched, i] for i, m in enumerate(new_mean)]
-        shrink = np.minimum(1.0, CELL_ROWS / total)
-        for p, (i, j) in enumerate(self.pairs):  # Chan, Golub and LeVeque 1979: merge of two sets' co-moments
-            between = gap[i] * gap[j] * (count[touched] * rows / total)
-            moment[touched, p] = shrink * (moment[touched, p] + np.bincount(cell, away[i] * away[j]) + between)
-        for i, g in enumerate(gap):
-            mean[touched, i] += g * (rows / total)
-        count[touched] = np.minimum(total, CELL_ROWS)
-        seen = self.seen + len(z)
-        last[touched] = seen
-        return replace(self, seen=seen, count=count, last=last, mean=mean, moment=moment)
+        cell, c = self.grid.cell_of(z[:-1]), len(self.count)
+        columns = [*z[:-1], self._within_reach(cell, z)]
+        rows = np.bincount(cell, minlength=c).astype(np.float64)
+        per_row = 1.0 / np.maximum(rows, 1.0)
+        new_mean = [np.bincount(cell, column, c) * per_row for column in columns]
+        away = [column - m[cell] for column, m in zip(columns, new_mean, strict=True)]
+        total = np.maximum(self.count + rows, 1.0)
+        gap = [np.where(rows > 0, m - self.mean[:, i], 0.0) for i, m in enumerate(new_mean)]
+        both = self.count * rows / total
+        keep = np.minimum(1.0, CELL_ROWS / total)
+        moment = [  # of two sets together: Chan, Golub and LeVeque 1979
+            keep * (self.moment[:, p] + np.bincount(cell, away[i] * away[j], c) + gap[i] * gap[j] * both)
+            for p, (i, j) in enumerate(self.pairs)
+        ]
+        mean = self.mean + np.stack(gap, axis=1) * (rows / total)[:, None]
+        seen = self.seen + z.shape[1]
+        last = np.where(rows > 0, float(seen), self.last)
+        return Cells(self.grid, seen, np.minimum(self.count + rows, CELL_ROWS), last, mean, np.stack(moment, axis=1))
 
-    def _within_reach(self, touched: NDArray[np.int64], cell: NDArray[np.int64], y: Array) -> Array:
-        """Wall times pulled to the edge of what their cell allows; a lasting change still gets through, in steps."""
-        count, centre = self.count[touched], self.mean[touched, -1]
-        variance = self.moment[touched, -1] / np.maximum(count, 1.0)
-        reach = np.maximum(SPREADS * np.sqrt(np.maximum(variance, 0.0)), SLACK * centre)
-        low, high = centre - reach, centre + reach
-        for c in np.flatnonzero(count < WARM_ROWS):
-            mine = y[cell == c]
-            middle = float(np.median(mine)) if len(mine) >= COLD_ROWS else 0.0
-            low[c], high[c] = (middle / COLD_FACTOR, middle * COLD_FACTOR) if middle else (0.0, np.inf)
-        clipped: Array = np.clip(y, low[cell], high[cell])
+    def _within_reach(self, cell: NDArray[np.int64], z: Array) -> Array:
+        """The wall times of `z`, outliers pulled to the edge of what their cell and load allow.
+
+        Through a cell's mean go lines between flat and proportional to the load; allowed is what any of them expects,
+        give or take `SPREADS` standard deviations. A lasting change still gets through, in steps.
+        """
+        centre = self.mean.T.copy()  # (k, c)
+        spread = np.sqrt(self.moment[:, -1] / np.maximum(self.count, 1.0))
+        reach = np.maximum(SPREADS * spread, SLACK * centre[-1])
+        for c in set(cell[self.count[cell] < WARM_ROWS].tolist()):
+            mine = z[:, cell == c]
+            reach[c] = np.inf
+            if mine.shape[1] >= COLD_ROWS:
+                centre[:, c] = np.median(mine, axis=1)
+                spread_c = MAD_TO_SPREAD * float(np.median(np.abs(mine[-1] - centre[-1, c])))
+                reach[c] = max(SPREADS * spread_c, COLD_SLACK * centre[-1, c])
+        times = z[:-1] / np.where(centre[:-1] > 0, centre[:-1], np.inf)[:, cell]
+        expected, reach = centre[-1, cell], reach[cell]
+        high = expected * np.maximum(1.0, times.max(axis=0)) + reach
+        low = expected * np.minimum(1.0, times.min(axis=0)) - reach
+        clipped: Array = np.minimum(np.maximum(z[-1], low), high)
         return clipped
 
     def to_state(self) -> dict[str, Any]:

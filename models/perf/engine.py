@@ -9,14 +9,15 @@ import numpy as np
 
 from headrace.models.perf import rows as r
 from headrace.models.perf.cells import Cells, Grid
-from headrace.models.perf.fit import fit, moments_of
+from headrace.models.perf.fit import fit_cells
 from headrace.models.perf.line import Array, Line
 from headrace.models.perf.rows import Column
 from headrace.models.perf.tally import Tally
 from headrace.schemas.errors import StateError
 
-CHUNK_ROWS = 256  # rows are folded in blocks of this size, wherever the calls cut them
-IDLE_HALF_LIFE = 512.0  # idle records in a row that halve the mean prompt length
+CHUNK_ROWS = 512  # rows are folded in blocks of this size, wherever the calls cut them
+IDLE_HALF_LIFE = 64.0  # idle records in a row that halve the mean prompt length
+IDLE_MOST = 50.0  # half-lives; then it is as good as nothing, and stays a number
 STATE_VERSION = 1
 
 
@@ -54,7 +55,7 @@ class Learned:
         """This and the believed `rows`, shape (5, n)."""
         prefills, decodes = rows[r.PREFILL_TOKENS] > 0, rows[r.DECODE_REQUESTS] > 0
         of = {Kind.PREFILL: prefills & ~decodes, Kind.DECODE: decodes & ~prefills, Kind.MIXED: prefills & decodes}
-        cells = {k: c.fold(rows[np.ix_([*FEATURES[k], r.WALL_TIME], of[k])].T) for k, c in self.cells.items()}
+        cells = {k: c.fold(rows[:, of[k]][[*FEATURES[k], r.WALL_TIME]]) for k, c in self.cells.items()}
         p, d = rows[:, prefills], rows[:, decodes]
         return Learned(
             cells,
@@ -123,7 +124,11 @@ class EngineModel:
                 self._learned, self._waits = self._learned.fold(self._waiting), 0
 
     def idle(self, records: int = 1) -> None:
-        """Count idle records that the caller does not pass to `learn`: each ages the mean prompt length a little."""
+        """Count idle records that are not passed to `learn`: each ages the mean prompt length a little (dynamo#9756).
+
+        For many engines, count one for the role when all of them are idle, not one each: else the length of the last
+        prompts is gone within seconds.
+        """
         self._idle_run += records
 
     def ready(self, kind: Kind) -> bool:
@@ -159,7 +164,7 @@ class EngineModel:
     def mean_isl(self) -> float | None:
         """Tokens per prefill request. Iterations without prefill do not dilute it; a run of idle records fades it."""
         mean = self._now().learned.isl.known
-        return None if mean is None else mean * 0.5 ** (self._idle_run / IDLE_HALF_LIFE)
+        return None if mean is None else mean * 0.5 ** min(self._idle_run / IDLE_HALF_LIFE, IDLE_MOST)
 
     @property
     def mean_decode_length(self) -> float | None:
@@ -225,8 +230,7 @@ class EngineModel:
     def _fit(self, kind: Kind, cells: Cells) -> Line | None:
         if cells.seen < self._min_observations:
             return None
-        moments = moments_of(cells, relative=kind is Kind.PREFILL)
-        found = None if moments is None else fit(moments)
+        found = fit_cells(cells, relative=kind is Kind.PREFILL)
         if found is None:
             return None
         return Line(found.intercept, **{PRICES[f]: s for f, s in zip(FEATURES[kind], found.slopes, strict=True)})

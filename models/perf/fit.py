@@ -9,11 +9,14 @@ from itertools import product
 from math import sqrt
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headrace.models.perf.cells import Cells
+from headrace.models.perf.line import FLOOR_S, Array
 
 STALE_ROWS = 4096.0  # rows of its kind after which a cell that none of them touched begins to count for less
 WEIGHT_FLOOR_S = 0.025  # relative error counts for iterations above this, absolute error below it
+FAR_OFF = 4.0  # times above or below the line, from where a cell is doubted
 EXACT = 1e-12  # relative variance that is rounding, not noise
 PRIOR = 0.01  # how firmly an unmeasured fixed cost is held at zero: a standard deviation of ten mean times
 SURE = 3.0  # standard errors below zero that prove a price to be negative
@@ -21,9 +24,9 @@ SURE = 3.0  # standard errors below zero that prove a price to be negative
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """Weighted sums of all cells: total weight, means, and mean products of deviations, all scaled by the means."""
+    """Rows in all cells, weighted means, and weighted mean products of deviations, scaled by the means."""
 
-    weight: float
+    rows: float
     mean_x: tuple[float, ...]
     mean_y: float
     xx: tuple[tuple[float, ...], ...]
@@ -40,16 +43,31 @@ class Fit:
     noise: float
 
 
-def moments_of(cells: Cells, *, relative: bool) -> Moments | None:
-    """The sums over `cells`; with `relative`, each cell counts by its squared relative (not absolute) error."""
-    used = np.flatnonzero(cells.count)
-    if not len(used):
+def fit_cells(cells: Cells, *, relative: bool) -> Fit | None:
+    """The line through `cells`; with `relative`, relative errors above `WEIGHT_FLOOR_S` count, else absolute ones.
+
+    Cells that a first, resistant line finds far off (a few rows of a stall in a load hardly seen) count for less.
+    """
+    if not cells.seen:
         return None
-    age = np.maximum(1.0, (cells.seen - cells.last[used]) / STALE_ROWS)
+    used = np.flatnonzero(cells.count)
+    mean = cells.mean[used]
+    fresh = 1.0 / np.maximum(1.0, (cells.seen - cells.last[used]) / STALE_ROWS)
+    by_error = fresh * (WEIGHT_FLOOR_S / np.maximum(mean[:, -1], WEIGHT_FLOOR_S)) ** 2
+    first = fit(_moments(cells, used, by_error))
+    if first is None:
+        return None
+    line = first.intercept + sum(x * slope for x, slope in zip(mean.T, first.slopes, strict=False))
+    off = np.maximum(line / mean[:, -1], mean[:, -1] / np.maximum(line, FLOOR_S))
+    trust = np.minimum(1.0, FAR_OFF / off) ** 2
+    if relative and trust.min() == 1.0:
+        return first
+    return fit(_moments(cells, used, (by_error if relative else fresh) * trust))
+
+
+def _moments(cells: Cells, used: NDArray[np.int64], share: Array) -> Moments:
+    """The sums over the cells `used`, each row of which counts `share`, both of shape (n,)."""
     mean, moment = cells.mean[used], cells.moment[used]
-    share = 1.0 / age
-    if relative:
-        share = share * (WEIGHT_FLOOR_S / np.maximum(mean[:, -1], WEIGHT_FLOOR_S)) ** 2
     weight = share * cells.count[used]
     total = float(weight.sum())
     centre = [float((weight * m).sum()) / total for m in mean.T]
@@ -60,9 +78,8 @@ def moments_of(cells: Cells, *, relative: bool) -> Moments | None:
         for p, (i, j) in enumerate(cells.pairs)
     }
     d = len(centre) - 1
-    rows = float(cells.count[used].sum())
     return Moments(
-        weight=rows,
+        rows=float(cells.count[used].sum()),
         mean_x=tuple(centre[:d]),
         mean_y=centre[d],
         xx=tuple(tuple(product_of[min(i, j), max(i, j)] for j in range(d)) for i in range(d)),
@@ -77,13 +94,13 @@ def fit(m: Moments) -> Fit | None:
     Where the data cannot tell the fixed cost from the prices (loads that hardly vary), the fixed cost is held near
     zero: twice the load is then expected to take twice as long, and capacity is never better than what was seen.
     """
-    free = max(1.0, m.weight - len(m.mean_x) - 1)
+    free = max(1.0, m.rows - len(m.mean_x) - 1)
     plain = _best(m, EXACT)
-    noise2 = max(0.0, plain.loss) * m.weight / free
-    prior = PRIOR * noise2 / m.weight + EXACT
+    noise2 = max(0.0, plain.loss) * m.rows / free
+    prior = PRIOR * noise2 / m.rows + EXACT
     best = _best(m, prior)
     if not any(best.slopes):
-        best_flat = _flat(m, sqrt(noise2))
+        best_flat = _flat(m)
         if best_flat is None:
             return None
         best = best_flat
@@ -141,15 +158,16 @@ def _solve(m: Moments, chosen: list[int], free_intercept: bool, prior: float) ->
     return _Candidate(tuple(slopes), free_intercept, loss)
 
 
-def _flat(m: Moments, noise: float) -> _Candidate | None:
+def _flat(m: Moments) -> _Candidate | None:
     """No price is positive: the best measured one is taken at one standard error, or refused if surely negative."""
-    varied = [i for i, x in enumerate(m.mean_x) if x > 0 and m.xx[i][i] > EXACT]
-    if not varied:
-        return _Candidate((0.0,) * len(m.mean_x), True, m.yy)
-    i = max(varied, key=lambda v: m.xx[v][v])
-    error = noise / sqrt(m.xx[i][i] * m.weight)
-    if m.xy[i] / m.xx[i][i] < -SURE * error - EXACT:
-        return None
     slopes = [0.0] * len(m.mean_x)
-    slopes[i] = min(1.0, error)
+    varied = [i for i, x in enumerate(m.mean_x) if x > 0 and m.xx[i][i] > EXACT]
+    if varied:
+        i = max(varied, key=lambda v: m.xx[v][v])
+        slope = m.xy[i] / m.xx[i][i]
+        noise2 = max(0.0, m.yy - slope * m.xy[i]) * m.rows / max(1.0, m.rows - 2.0)
+        error = sqrt(noise2 / (m.xx[i][i] * m.rows))
+        if slope < -SURE * error - EXACT:
+            return None
+        slopes[i] = min(1.0, error)
     return _Candidate(tuple(slopes), True, m.yy)
