@@ -1,4 +1,4 @@
-"""A prefill worker: prompts in chunks under the batch limit, first in first out; holds the KV until it is handed over."""
+"""A prefill worker: prompts in chunks under the batch limit, first come first served; holds KV until handed over."""
 
 from headrace.connectors.simulator.batch import WaitingQueue, variance
 from headrace.connectors.simulator.engine import NOTHING_QUEUED, Engine, Identity, State, Surroundings

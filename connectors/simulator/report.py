@@ -52,7 +52,7 @@ class ActionRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SimulationReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Goodput: the share of *all* requests with TTFT and mean ITL within the SLA; unfinished and refused ones miss it."""
+    """Goodput: the share of *all* requests with TTFT and mean ITL within the SLA; unfinished and refused miss it."""
 
     trace: str
     requests: int
