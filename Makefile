@@ -3,7 +3,7 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
-CORE := $(VENV)/.core-is-installed
+DEMO := $(VENV)/.demo-is-installed
 DEV := $(VENV)/.dev-is-installed
 
 # How many processes run the tests; 0 runs them one after the other.
@@ -18,7 +18,7 @@ TRACE ?=
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(CORE) ## a deployment that follows its load, on this machine; TRACE=file replays a request trace
+demo: $(DEMO) ## a deployment that follows its load, on this machine; TRACE=file replays a request trace
 	@$(BIN)/headrace demo $(if $(TRACE),--trace "$(TRACE)")
 
 test: $(DEV) ## all tests; JOBS=2 runs them in two processes, ARGS="-k kalman" picks some
@@ -66,10 +66,10 @@ clean: ## remove everything that make made
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(CORE): requirements/build.lock requirements/core.lock pyproject.toml tools/venv.sh
-	@tools/venv.sh core
+$(DEMO): requirements/build.lock requirements/demo.lock pyproject.toml tools/venv.sh
+	@tools/venv.sh demo
 	@touch $@
 
 $(DEV): requirements/dev.lock pyproject.toml tools/venv.sh
 	@tools/venv.sh dev
-	@touch $@ $(CORE)
+	@touch $@ $(DEMO)

@@ -14,6 +14,6 @@ compile() { # name, then the options that choose what is in it
 }
 
 compile image pyproject.toml --extra kalman --extra kafka "$@"
-compile core pyproject.toml --constraints requirements/image.lock "$@"
+compile demo pyproject.toml --extra kalman --constraints requirements/image.lock "$@"
 compile dev pyproject.toml --extra kalman --group dev --constraints requirements/image.lock "$@"
 compile build --group pyproject.toml:build --constraints requirements/dev.lock "$@"

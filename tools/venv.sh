@@ -1,6 +1,6 @@
 #!/bin/sh
 # Make .venv hold what a lock file names, and the project itself, installed editable.
-# Usage: tools/venv.sh core|dev      PYTHON=/path/to/python3 chooses the interpreter
+# Usage: tools/venv.sh demo|dev      PYTHON=/path/to/python3 chooses the interpreter
 set -eu
 cd "$(dirname "$0")/.."
 want=$1
@@ -25,7 +25,7 @@ find_python() {
         fi
     done
     die "no Python 3.11 or newer found${PYTHON:+ at $PYTHON}. Install one (Debian: apt-get install python3 python3-venv;" \
-        "macOS: brew install python@3.13), or name it: make $want PYTHON=/path/to/python3"
+        "macOS: brew install python@3.13), or name it: make test PYTHON=/path/to/python3"
 }
 
 can_make_venvs() {
@@ -56,9 +56,9 @@ make_venv() { # Debian ships venv and ensurepip apart from Python
 }
 
 case $want in
-core) locks="requirements/build.lock requirements/core.lock" ;;
+demo) locks="requirements/build.lock requirements/demo.lock" ;;
 dev) locks="requirements/build.lock requirements/dev.lock" ;;
-*) die "usage: tools/venv.sh core|dev, not '$want'" ;;
+*) die "usage: tools/venv.sh demo|dev, not '$want'" ;;
 esac
 
 if ! recent "$venv/bin/python" || ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then

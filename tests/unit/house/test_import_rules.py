@@ -35,8 +35,8 @@ OFFENCES = [
     Offence("clockless", "schemas/o.py", "import logging as l", "headrace.schemas.o -> logging"),
     Offence("clockless", "streams/agents/o.py", "def f():\n    import asyncio", "agents.o -> asyncio"),
     Offence("clockless", "streams/planner.py", "from random import random as fixed", "planner -> random"),
-    Offence("strangers", "connectors/sources/o.py", "import headrace.connectors.simulator", "-> headrace.connectors.sim"),
-    Offence("strangers", "connectors/executors/o.py", "import headrace.connectors.bus.memory", "-> headrace.connectors.bus"),
+    Offence("strangers", "connectors/sources/o.py", "import headrace.connectors.simulator", "-> headrace.connectors"),
+    Offence("strangers", "connectors/executors/o.py", "import headrace.connectors.bus.nats", "-> headrace.connectors"),
 ]
 # fmt: on
 

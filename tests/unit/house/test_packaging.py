@@ -62,7 +62,7 @@ def clean_python(folder: Path) -> Path:
 
 
 def install(python: Path, *what: str | Path) -> None:
-    pip = [sys.executable, "-m", "pip", "--python", python, "--quiet", "--disable-pip-version-check"]
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "--quiet", "--disable-pip-version-check"]
     run(*pip, "install", "--no-index", "--no-deps", "--force-reinstall", *what, cwd=python.parent)
 
 
@@ -154,17 +154,8 @@ def test_a_type_checker_follows_the_wheel(installed: Path, tmp_path: Path) -> No
         "from headrace.schemas.streams import DECISIONS\nfrom headrace.models.scaling import budget\n"
         "reveal_type(DECISIONS.name)\nbudget.there_is_no_such_name\n"
     )
-    command = [
-        sys.executable,
-        "-m",
-        "mypy",
-        "--strict",
-        "--python-executable",
-        installed,
-        "--cache-dir",
-        "cache",
-        "user.py",
-    ]
+    mypy = (sys.executable, "-m", "mypy", "--strict", "--cache-dir", "cache")
+    command = (*mypy, "--python-executable", str(installed), "user.py")
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert 'user.py:3: note: Revealed type is "str"' in result.stdout.replace("builtins.", "")
     assert 'Module has no attribute "there_is_no_such_name"' in result.stdout
