@@ -14,6 +14,7 @@ AGG: Role = "agg"
 Count = Annotated[int, Meta(ge=0, le=2**40)]
 Serial = Annotated[int, Meta(ge=0, le=2**63 - 1)]  # our ids and counters
 Unsigned = Annotated[int, Meta(ge=0)]  # foreign ids and counters in msgpack, up to 2^64-1, which is all it can say
+Priority = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 Seconds = Annotated[float, Meta(ge=0.0, le=1e12)]
 Amount = Annotated[float, Meta(ge=0.0, le=1e15)]
 Fraction = Annotated[float, Meta(ge=0.0, le=1.0)]

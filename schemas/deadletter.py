@@ -1,6 +1,6 @@
 """DeadLetter: bytes that could not be used, where they came from, and why."""
 
-from headrace.schemas.base import Record, Seconds
+from headrace.schemas.base import Record, Seconds, Serial
 from headrace.schemas.reasons import DeadLetterReasonName
 
 UNKNOWN_DGD = "unknown/unknown"
@@ -13,12 +13,12 @@ class DeadLetter(Record, frozen=True, kw_only=True, tag="headrace.deadletter.v1"
     message: str  # for people: the input, the rule that it broke
     reader: str  # who could not use it
     stream: str  # our stream, or the foreign subject or URL it came from
-    position: int | None  # sequence or offset there; null where there is none
+    position: Serial | None  # sequence or offset there; null where there is none
     at: Seconds  # when the reader met it, seconds since the epoch
     data: bytes  # the first 64 KiB; base64 in JSON
-    size: int  # bytes of the whole
+    size: Serial  # bytes of the whole
     headers: dict[str, str] = {}  # as they came
-    item: int | None = None  # index inside a batch
+    item: Serial | None = None  # index inside a batch
 
 
 KEPT_BYTES = 64 * 1024

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from headrace.schemas.base import Amount, Fraction, Name, Record, Seconds
+from headrace.schemas.base import Amount, Fraction, Name, Priority, Record, Seconds
 
 
 class Prediction(Record, frozen=True, kw_only=True, tag="headrace.prediction.v1"):
@@ -17,5 +17,5 @@ class Prediction(Record, frozen=True, kw_only=True, tag="headrace.prediction.v1"
     accept_length: Amount | None = None  # mean tokens per decode step
     horizon_s: Seconds = 0.0  # how far ahead the load is meant, from made_at
     quantiles: dict[str, Amount] = msgspec.field(default_factory=dict)  # "0.9" -> requests_per_s
-    priority: int = 50  # smaller is asked first; the built-in forecaster has 100
+    priority: Priority = 50  # smaller is asked first; the built-in forecaster has 100
     reason: str = ""  # for people

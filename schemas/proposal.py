@@ -6,7 +6,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from headrace.schemas.base import Name, Record, Role, Seconds
+from headrace.schemas.base import Name, Priority, Record, Role, Seconds
 
 
 class ProposalKind(StrEnum):
@@ -19,9 +19,9 @@ class ProposalKind(StrEnum):
 class Proposal(Record, frozen=True, kw_only=True, tag="headrace.proposal.v1"):
     proposal_id: Name  # unique per source
     source: Name  # names that begin with "headrace." are the planner's own
-    kind: ProposalKind
+    kind: ProposalKind  # how the targets are meant
     issued_at: Seconds  # seconds since the epoch
     expires_at: Seconds  # ticks after this do not use it
     targets: dict[Role, Annotated[int, Meta(ge=0, le=100_000)]] = msgspec.field(default_factory=dict)  # replicas
-    priority: int = 100  # smaller wins among SETs; load loop 10, throughput loop 20
+    priority: Priority = 100  # smaller wins among SETs; load loop 10, throughput loop 20
     reason: str = ""  # for people
