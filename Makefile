@@ -33,7 +33,7 @@ lint: $(DEV)
 
 types: $(DEV)
 	@$(BIN)/mypy --no-error-summary
-	@$(BIN)/mypy --no-error-summary --explicit-package-bases $(wildcard tests/support) tests/conftest.py tools
+	@$(BIN)/mypy --no-error-summary --explicit-package-bases tests tools
 	@echo "types: ok"
 
 imports: $(DEV)
