@@ -114,13 +114,12 @@ class PlannerNode:
         """Read what the log holds beyond the snapshot, so that the first tick knows all of it."""
         end = await self.bus.bus.last(stream, self.dgd)
         while end is not None and self.positions.get(stream.name, 0) < end.position:
-            pairs = await reader.next(timeout=self.options.catch_up_s)
-            if not pairs and self.positions.get(stream.name, 0) < reader.position:
-                self.positions[stream.name] = reader.position  # only bad messages came, and they are dead letters now
-            elif not pairs:
+            before = reader.position
+            self._take(stream, await reader.next(timeout=self.options.catch_up_s))
+            if reader.position == before:
                 self.planner.notes.append(f"the tail of {stream.name} could not be read to its end at start")
                 return
-            self._take(stream, pairs)
+            self.positions[stream.name] = reader.position  # bad messages count as read: they are dead letters now
 
     # -- records in ------------------------------------------------------------------------------------------------
 
@@ -135,7 +134,7 @@ class PlannerNode:
             try:
                 letters = self.planner.handle(record, now)
             except RecordError as e:
-                letters = [self.bus.dead_letter(message, e)]
+                letters = [self.bus.letter_for(message, e.reason, str(e))]
             for letter in letters:
                 assert isinstance(letter, DeadLetter)
                 self._letters.append(msgspec.structs.replace(letter, position=message.position))
