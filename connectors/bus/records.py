@@ -1,6 +1,7 @@
 """Records instead of bytes on a bus. What cannot be decoded becomes a dead letter, and the reader goes on."""
 
 import logging
+import re
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 
@@ -8,15 +9,16 @@ from headrace.connectors.bus.base import Bus, Message, Outgoing, Reader
 from headrace.schemas.base import Record
 from headrace.schemas.cloudevents import headers_for, record_id
 from headrace.schemas.codec import decode, encode
-from headrace.schemas.deadletter import DeadLetter, cut
+from headrace.schemas.deadletter import UNKNOWN_DGD, DeadLetter, cut
 from headrace.schemas.errors import BusError, RecordError
+from headrace.schemas.reasons import DeadLetterReason
 from headrace.schemas.streams import DEADLETTERS, STREAMS, Stream, stream_of
 
 log = logging.getLogger(__name__)
 
 Clock = Callable[[], float]
 
-KEY_MISMATCH = "key_mismatch"
+_IS_DGD = re.compile(r"[^/\s]+/[^/\s]+")  # what a record's `dgd` may be
 REQUEUED = "headrace-requeued"  # header of a message that was a dead letter
 
 
@@ -56,8 +58,12 @@ class RecordBus:
 
     async def reject(self, message: Message, reason: str, why: str, item: int | None = None) -> None:
         """Put a message, or the item of a batch in it, to the dead letters. Never raises for the bus: it is counted."""
-        letter = DeadLetter(
-            dgd=message.key,
+        await self.put_dead_letter(self.letter_for(message, reason, why, item))
+
+    def letter_for(self, message: Message, reason: str, why: str, item: int | None = None) -> DeadLetter:
+        """The dead letter about a message, or about the item of a batch in it."""
+        return DeadLetter(
+            dgd=message.key if _IS_DGD.fullmatch(message.key) else UNKNOWN_DGD,
             reason=reason,
             message=why,
             reader=self.reader_name,
@@ -69,7 +75,6 @@ class RecordBus:
             headers=dict(message.headers),
             item=item,
         )
-        await self.put_dead_letter(letter)
 
     async def put_dead_letter(self, letter: DeadLetter) -> None:
         """Store a dead letter and count it. When even that fails it is logged and counted: a reader must go on."""
@@ -114,11 +119,13 @@ class RecordReader:
         self._records = records
         self._stream = stream
         self._reader = reader
+        self.position = 0  # of the last message taken, dead letters included
 
     async def next(self, timeout: float | None = None, limit: int = 1000) -> list[tuple[Record, Message]]:
         """As `Reader.next`; an empty list also when all that came was put to the dead letters."""
         found: list[tuple[Record, Message]] = []
         for message in await self._reader.next(timeout, limit):
+            self.position = message.position
             try:
                 found.append((_decoded(self._stream, message), message))
             except RecordError as e:
@@ -151,6 +158,6 @@ def _decoded(stream: Stream, message: Message) -> Record:
     if record.dgd != message.key:
         raise RecordError(
             f"{stream.name} record of {record.dgd} under the key {message.key}: a record's key is its DGD",
-            reason=KEY_MISMATCH,
+            reason=DeadLetterReason.INVALID,
         )
     return record

@@ -19,6 +19,7 @@ class NatsBus:
 
     def __init__(self, where: str | NatsOptions, prefix: str = "headrace") -> None:
         options = NatsOptions.from_url(where) if isinstance(where, str) else where
+        self.options = options
         self._link = link(options, prefix)
         self._publisher = Publisher(self._link)
         self._readers: set[NatsReader] = set()
