@@ -38,7 +38,7 @@ OFFENCES = [
     Offence("strangers", "connectors/sources/o.py", "import headrace.connectors.simulator", "-> headrace.connectors"),
     Offence("strangers", "connectors/executors/o.py", "import headrace.connectors.bus.nats", "-> headrace.connectors"),
     Offence("buses", "connectors/bus/nats/o.py", "import headrace.connectors.bus.memory", "nats.o -> headrace"),
-    Offence("buses", "connectors/bus/memory.py", "import headrace.connectors.bus.nats.api", "-> headrace.connectors.bus.nats"),
+    Offence("buses", "connectors/bus/memory.py", "import headrace.connectors.bus.nats", "-> headrace.connectors.bus"),
 ]
 # fmt: on
 

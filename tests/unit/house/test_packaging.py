@@ -5,7 +5,6 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import tarfile
 import venv
 import zipfile
 from pathlib import Path
@@ -92,8 +91,7 @@ def sdist(checkout: Path) -> Path:
 def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel that is built from the unpacked source distribution, as an installer would."""
     folder = tmp_path_factory.mktemp("unpacked")
-    with tarfile.open(sdist) as archive:
-        archive.extractall(folder, filter="data")
+    shutil.unpack_archive(sdist, folder)
     unpacked = next(folder.iterdir())
     run(sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", folder / "dist", cwd=unpacked)
     return next((folder / "dist").glob("*.whl"))
