@@ -22,7 +22,7 @@ demo: $(DEMO) ## a deployment that follows its load, on this machine; TRACE=file
 	@$(BIN)/headrace demo $(if $(TRACE),--trace "$(TRACE)")
 
 test: $(DEV) ## all tests; JOBS=2 runs them in two processes, ARGS="-k kalman" picks some
-	@$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+	@$(BIN)/pytest -n $(JOBS) $(ARGS)
 
 check: lint types imports schemas ## what a change must pass besides its tests: style, types, import rules, generated files
 
@@ -46,7 +46,7 @@ schemas: $(DEV)
 	@echo "schemas: ok"
 
 bench: $(DEV) ## the benchmarks, with their ratios
-	@for bench in tests/bench/bench_*.py; do echo "== $$bench"; $(BIN)/python "$$bench" || exit 1; done
+	@for bench in $(sort $(wildcard tests/bench/bench_*.py)); do echo "== $$bench"; $(BIN)/python "$$bench" || exit 1; done
 
 coverage: $(DEV) ## which lines the tests run
 	@$(BIN)/coverage run -m pytest $(ARGS)
