@@ -1,5 +1,6 @@
 """What every record has in common: a tag with its schema name and major version, and bounded numbers."""
 
+import re
 from typing import Annotated
 
 import msgspec
@@ -22,8 +23,17 @@ Name = Annotated[str, Meta(min_length=1, max_length=253)]
 
 # "namespace/name". No blanks, control characters or wildcards: the two parts become tokens of a bus's subject.
 # `$` alone would let a trailing newline pass in Python.
+_LONGEST_DGD = 507
 _PART = r"[^/\s*>\x00-\x1f\x7f]+"
-DgdName = Annotated[str, Meta(pattern=rf"^{_PART}/{_PART}$(?!\n)", max_length=507)]
+DgdName = Annotated[str, Meta(pattern=rf"^{_PART}/{_PART}$(?!\n)", max_length=_LONGEST_DGD)]
+
+
+_is_dgd = re.compile(rf"{_PART}/{_PART}").fullmatch
+
+
+def is_dgd(name: str) -> bool:
+    """May a record's `dgd` be this?"""
+    return len(name) <= _LONGEST_DGD and _is_dgd(name) is not None
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema"):

@@ -143,9 +143,10 @@ def _span(batch: FpmBatch) -> tuple[object, ...]:
 
 def _place(letter: DeadLetter) -> tuple[object, ...]:
     """Where the bad bytes lie. What has no position is told apart by its time and content."""
+    place: tuple[object, ...] = (letter.position,)
     if letter.position is None:
-        return (_us(letter.at), f"{crc32(letter.data):08x}")
-    return (letter.position,) if letter.item is None else (letter.position, letter.item)
+        place = (_us(letter.at), f"{crc32(letter.data):08x}")
+    return place if letter.item is None else (*place, letter.item)
 
 
 def _us(time_s: float) -> int:

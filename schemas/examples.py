@@ -18,7 +18,7 @@ from headrace.schemas.proposal import Proposal, ProposalKind
 from headrace.schemas.reasons import DeadLetterReason, Outcome, Reason
 from headrace.schemas.state import PlannerState
 from headrace.schemas.streams import BY_RECORD
-from headrace.schemas.tick_report import Clamp, Proposed, RoleReport, TickReport
+from headrace.schemas.tick_report import Proposed, RoleReport, TickReport
 from headrace.schemas.traffic import Distribution, TrafficWindow
 
 _DGD = "ml/llama-70b"
@@ -88,7 +88,13 @@ CONFIG_REVISION = ConfigRevision(
     revision=7,
     at=_T - 3600,
     author="ops",
-    config={"optimization_target": "sla", "ttft_ms": 400.0, "itl_ms": 40.0, "max_gpu_budget": 16},
+    config={
+        "optimization_target": "sla",
+        "enable_load_scaling": True,
+        "ttft_ms": 400.0,
+        "itl_ms": 50.0,
+        "max_gpu_budget": 16,
+    },
 )
 
 PREDICTION = Prediction(
@@ -126,13 +132,13 @@ DECISION = Decision(
     expires_at=_T + 1800,
     targets={PREFILL: 1, DECODE: 3},
     previous={PREFILL: 1, DECODE: 2},
-    reasons={PREFILL: Reason.NO_CHANGE, DECODE: Reason.OVERRIDE_BY_USER},
+    reasons={PREFILL: Reason.NO_CHANGE, DECODE: Reason.CLAMPED_TO_FLOOR},
     causes=Causes(
         tick=359217304,
         config_revision=7,
         model_revision={PREFILL: 118, DECODE: 2205},
         prediction="evening-peak-0042",
-        proposals=["game-night-7", "load:359217304"],
+        proposals=["game-night-7"],
     ),
 )
 
@@ -159,7 +165,7 @@ TICK_REPORT = TickReport(
     roles={
         PREFILL: RoleReport(
             current=1,
-            known={"ready": 1.0, "queued_prefill_tokens": 3700.0},
+            known={"workers_with_fpm": 1.0, "ready": 1.0, "starting": 0.0, "queued_prefill_tokens": 3700.0},
             estimated={"ttft_ms": 352.0},
             merged=1,
             target=1,
@@ -169,7 +175,7 @@ TICK_REPORT = TickReport(
         ),
         DECODE: RoleReport(
             current=2,
-            known={"ready": 2.0},
+            known={"workers_with_fpm": 2.0, "ready": 2.0, "starting": 0.0, "decode_requests": 7.0},
             estimated={"itl_ms": 42.0},
             proposed=[
                 Proposed(
@@ -183,15 +189,14 @@ TICK_REPORT = TickReport(
                 )
             ],
             merged=3,
-            clamps=[Clamp(rule=Reason.OVERRIDE_BY_USER, before=2, after=3)],
             target=3,
             load_reason=Reason.NO_CHANGE,
             throughput_reason=Reason.NOT_DUE,
-            reason=Reason.OVERRIDE_BY_USER,
+            reason=Reason.CLAMPED_TO_FLOOR,
         ),
     },
     load={"requests_per_s": 3.4, "isl": 1850.0, "osl": 210.0, "ttft_ms": 310.0, "itl_ms": 42.0},
-    forecast={"requests_per_s": 4.6, "isl": 1900.0, "osl": 215.0, "horizon_s": 180.0},
+    forecast={"requests_per_s": 4.6, "isl": 1900.0, "osl": 215.0, "horizon_s": 180.0, "made_at": _T - 4},
     unknown={"kv_hit_rate": "no series"},
     decision_id=41,
     outstanding=41,
@@ -206,17 +211,17 @@ DEAD_LETTER = DeadLetter(
     dgd=_DGD,
     reason=DeadLetterReason.EMPTY_WORKER_ID,
     message="FPM without a worker_id cannot be attributed to an engine",
-    reader="planner",
+    reader="headrace.planner",
     stream="fpm",
-    position=40198,
+    position=None,
     at=_T - 1,
     data=_BAD_FPM,
     size=len(_BAD_FPM),
-    headers={"ce-type": "headrace.fpm_batch.v1", "ce-source": "/headrace/dynamo-events"},
+    headers={"source": "dynamo-events", "publisher": "7508999995531477", "sequence": "0"},
     item=3,
 )
 
-_SNAPSHOT = b"\x81\xa4tick\xce\x15\x69\x3b\x98"
+_SNAPSHOT = b'{"version":1,"dgd":"ml/llama-70b"}'  # a real one goes on for some kilobytes
 
 PLANNER_STATE = PlannerState(
     dgd=_DGD,

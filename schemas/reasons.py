@@ -65,7 +65,9 @@ class DeadLetterReason(StrEnum):
     WRONG_SCHEMA = "wrong_schema"  # another record than the stream carries
     WRONG_TOPIC = "wrong_topic"  # an event envelope of another topic than FPM
     EMPTY_WORKER_ID = "empty_worker_id"  # an FPM that belongs to no engine
-    UNKNOWN_DGD = "unknown_dgd"  # a foreign message that no DGD is configured for
+    TOO_MANY_WORKERS = "too_many_workers"  # more engine ranks than any fleet has: ids are made up
+    UNKNOWN_DGD = "unknown_dgd"  # of a DGD that the reader does not know
+    NOT_AN_INPUT = "not_an_input"  # a record that its reader has no use for
     INVALID = "invalid"  # well-formed, but against a rule that the message names
 
 

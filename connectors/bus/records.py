@@ -1,12 +1,11 @@
 """Records instead of bytes on a bus. What cannot be decoded becomes a dead letter, and the reader goes on."""
 
 import logging
-import re
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 
 from headrace.connectors.bus.base import Bus, Message, Outgoing, Reader
-from headrace.schemas.base import Record
+from headrace.schemas.base import Record, is_dgd
 from headrace.schemas.cloudevents import headers_for, record_id
 from headrace.schemas.codec import decode, encode
 from headrace.schemas.deadletter import UNKNOWN_DGD, DeadLetter, cut
@@ -18,7 +17,6 @@ log = logging.getLogger(__name__)
 
 Clock = Callable[[], float]
 
-_IS_DGD = re.compile(r"[^/\s]+/[^/\s]+")  # what a record's `dgd` may be
 REQUEUED = "headrace-requeued"  # header of a message that was a dead letter
 
 
@@ -63,7 +61,7 @@ class RecordBus:
     def letter_for(self, message: Message, reason: str, why: str, item: int | None = None) -> DeadLetter:
         """The dead letter about a message, or about the item of a batch in it."""
         return DeadLetter(
-            dgd=message.key if _IS_DGD.fullmatch(message.key) else UNKNOWN_DGD,
+            dgd=message.key if is_dgd(message.key) else UNKNOWN_DGD,
             reason=reason,
             message=why,
             reader=self.reader_name,

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from headrace.schemas.base import schema_of
+from headrace.schemas.base import is_dgd, schema_of
 from headrace.schemas.codec import decode, encode, plain
 from headrace.schemas.errors import RecordError
 from headrace.schemas.examples import EXAMPLES, FPM_BATCH
@@ -159,14 +159,32 @@ def test_a_long_complaint_is_cut() -> None:
 )
 def test_a_dgd_has_two_parts(dgd: str) -> None:
     assert decode("acks", repack("acks", unpack("acks") | {"dgd": dgd})).dgd == dgd
+    assert is_dgd(dgd)
 
 
 @pytest.mark.parametrize(
     "dgd",
-    ["", "a", "/", "a/", "/b", "a/b/c", "a b/c", "a/b\n", "a/\tb", "a/b\x00", "a/*", ">/b", "a/b\x7f", "a/b\u2028"],
+    [
+        "",
+        "a",
+        "/",
+        "a/",
+        "/b",
+        "a/b/c",
+        "a b/c",
+        "a/b\n",
+        "a/\tb",
+        "a/b\x00",
+        "a/*",
+        ">/b",
+        "a/b\x7f",
+        "a/b\u2028",
+        "n" * 254 + "/" + "m" * 253,
+    ],
 )
 def test_a_dgd_that_could_be_more_than_two_tokens_of_a_subject_is_refused(dgd: str) -> None:
     assert "`$.dgd`" in str(refusal("acks", repack("acks", unpack("acks") | {"dgd": dgd})))
+    assert not is_dgd(dgd)
 
 
 def test_plain_shows_byte_strings_in_base64_and_keeps_the_schema_first() -> None:
