@@ -72,22 +72,30 @@ class JetStreamApi:
     async def request(self, subject: str, body: Json | None = None) -> Json:
         """Ask until there is an answer. Raises JetStreamError for a lasting one, BusError after the patience."""
         data = b"" if body is None else msgspec.json.encode(body)
-        return answer(await self.raw(f"$JS.API.{subject}", data))
+        try:
+            return answer(await self.raw(subject, data, NO_JETSTREAM_S))
+        except NoResponders as e:
+            raise BusError(
+                "the NATS server has no JetStream: enable it there and for our account (nats-server -js)"
+            ) from e
 
-    async def raw(self, subject: str, data: bytes) -> Msg:
-        """Ask until there is an answer that is not a passing error."""
+    async def raw(self, subject: str, data: bytes, nobody_s: float) -> Msg:
+        """Ask until there is an answer that is no passing error.
+
+        Raises NoResponders when nobody listens for `nobody_s` seconds, BusError after the patience.
+        """
         loop = asyncio.get_running_loop()
         started = loop.time()
         give_up = started + self._patience_s
         while True:
             session = await self._connection.session(give_up)
             try:
-                message = await session.replies.ask(subject, data, None, ANSWER_S)
+                message = await session.replies.ask(f"$JS.API.{subject}", data, None, ANSWER_S)
                 problem = _passing_problem(message)
                 if problem is None:
                     return message
-                if problem is _NOBODY and loop.time() > started + NO_JETSTREAM_S:
-                    raise BusError(f"nobody answers {subject}: is JetStream enabled on the server (nats-server -js)?")
+                if problem is _NOBODY and loop.time() >= started + nobody_s:
+                    raise NoResponders
             except TimeoutError:
                 problem = "no answer"
                 await self._connection.suspect(session)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from headrace.connectors.bus.base import Message, Outgoing, Reader, StreamInfo
-from headrace.connectors.bus.nats.api import JetStreamError, status
+from headrace.connectors.bus.nats.api import JetStreamError
 from headrace.connectors.bus.nats.link import link
 from headrace.connectors.bus.nats.options import NatsOptions
 from headrace.connectors.bus.nats.publisher import Publisher
@@ -57,11 +57,8 @@ class NatsBus:
         return reader
 
     async def last(self, stream: Stream, key: str) -> Message | None:
-        name = self._link.subjects.stream_name(stream.name)
-        found = await self._link.api.raw(
-            f"$JS.API.DIRECT.GET.{name}.{self._link.subjects.subject(stream.name, key)}", b""
-        )
-        if status(found) == "404":
+        found = await self._link.streams.newest(stream.name, key)
+        if found is None:
             return None
         headers = found.headers or {}
         return Message(

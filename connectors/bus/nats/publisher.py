@@ -12,7 +12,6 @@ from nats.aio.msg import Msg
 from headrace.connectors.bus.base import Outgoing, check_headers, size_of, too_large
 from headrace.connectors.bus.nats.api import (
     ANSWER_S,
-    STREAM_NOT_FOUND,
     WRONG_LAST,
     JetStreamError,
     NoResponders,
@@ -21,7 +20,6 @@ from headrace.connectors.bus.nats.api import (
 from headrace.connectors.bus.nats.connection import Session
 from headrace.connectors.bus.nats.link import Link
 from headrace.connectors.bus.nats.replies import ConnectionLost
-from headrace.connectors.bus.nats.streams import no_such_stream
 from headrace.schemas.errors import BusError, Fenced
 
 MESSAGE_ID = "Nats-Msg-Id"
@@ -75,7 +73,8 @@ class Publisher:
                     raise BusError(f"{out.key} on {out.stream} was refused: {e}") from e
                 problem = str(e)
             except NoResponders:
-                problem = await self._nobody(out.stream)
+                await self._streams.describe(out.stream)
+                problem = "no stream took it"
             except TimeoutError:
                 problem = "no acknowledgement"
                 await self._connection.suspect(session)
@@ -125,7 +124,9 @@ class Publisher:
     async def _ours_or_fenced(self, ready: _Ready, expect_last: int, e: JetStreamError) -> int:
         """After a refusal: the position when the newest message is ours, stored by a try whose answer was lost."""
         for _ in range(20):
-            position, message_id = await self._newest(ready)
+            newest = await self._streams.newest(ready.stream, ready.key)
+            headers = (newest.headers if newest else None) or {}
+            position, message_id = int(headers.get("Nats-Sequence", 0)), headers.get(MESSAGE_ID)
             if position != expect_last:
                 break
             await asyncio.sleep(0.05)  # a replica that is behind the leader has answered
@@ -136,27 +137,12 @@ class Publisher:
             f"another has written"
         ) from e
 
-    async def _newest(self, ready: _Ready) -> tuple[int, str | None]:
-        """Position and message id of the newest message of a key; 0 and None when there is none."""
-        stream = self._subjects.stream_name(ready.stream)
-        headers = (await self._api.raw(f"$JS.API.DIRECT.GET.{stream}.{ready.subject}", b"")).headers or {}
-        return int(headers.get("Nats-Sequence", 0)), headers.get(MESSAGE_ID)
-
-    async def _nobody(self, stream: str) -> str:
-        """No stream took the message: make it again if it was lost with the server, else say so."""
-        name = self._subjects.stream_name(stream)
-        try:
-            await self._api.request(f"STREAM.INFO.{name}")
-        except JetStreamError as e:
-            if e.err_code != STREAM_NOT_FOUND or not await self._streams.restore(stream):
-                raise no_such_stream(name, e) from e
-        return "no stream took it"
-
     async def _why(self, problem: Exception, stream: str, session: Session) -> str:
         """A passing problem in words. Raises BusError when it is a lasting one."""
         match problem:
             case NoResponders():
-                return await self._nobody(stream)
+                await self._streams.describe(stream)
+                return "no stream took it"
             case JetStreamError() if not problem.passing:
                 raise BusError(f"a message on {stream} was refused: {problem}") from problem
             case TimeoutError():

@@ -13,7 +13,6 @@ from headrace.connectors.bus.nats.api import STREAM_NOT_FOUND, JetStreamError, J
 from headrace.connectors.bus.nats.consumer import Consumer, config_of
 from headrace.connectors.bus.nats.link import Link
 from headrace.connectors.bus.nats.replies import ConnectionLost
-from headrace.connectors.bus.nats.streams import no_such_stream
 from headrace.connectors.bus.nats.subjects import key_of
 from headrace.schemas.errors import BusError
 
@@ -76,10 +75,7 @@ class NatsReader:
 
     async def start(self, after: int | None) -> None:
         """Begin to read. Raises BusError when there is no such stream."""
-        try:
-            info = await self._api.request(f"STREAM.INFO.{self._name}")
-        except JetStreamError as e:
-            raise no_such_stream(self._name, e) from e
+        info = await self._streams.describe(self._stream)
         self._created = info["created"]
         self._buffer.position = info["state"]["last_seq"] if after is None else after
         self._check_position(info)
@@ -146,9 +142,7 @@ class NatsReader:
 
     async def _restore(self) -> None:
         try:
-            if await self._streams.restore(self._stream):
-                return
-            log.warning("stream %s does not exist any more: waiting for it", self._name)
+            await self._streams.describe(self._stream)
         except BusError as e:
-            log.warning("stream %s cannot be made again: %s", self._name, e)
-        await asyncio.sleep(1)
+            log.warning("the reader of %s waits: %s", self._name, e)
+            await asyncio.sleep(1)

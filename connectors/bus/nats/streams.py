@@ -3,8 +3,10 @@
 import asyncio
 import time
 
+from nats.aio.msg import Msg
+
 from headrace.connectors.bus.base import DUPLICATE_WINDOW_S, StreamInfo
-from headrace.connectors.bus.nats.api import STREAM_NOT_FOUND, JetStreamApi, JetStreamError, Json
+from headrace.connectors.bus.nats.api import STREAM_NOT_FOUND, JetStreamApi, JetStreamError, Json, NoResponders, status
 from headrace.connectors.bus.nats.subjects import Subjects
 from headrace.schemas.errors import BusError
 from headrace.schemas.streams import MiB, Stream
@@ -14,6 +16,7 @@ _SUBJECTS_OVERLAP = 10065
 _NO_STORAGE = (10023, 10028, 10047)
 _NANOSECONDS = 1_000_000_000
 _UNLIMITED = -1
+_TRIES = 10
 
 
 def limits_of(stream: Stream, subjects: Subjects) -> Json:
@@ -47,7 +50,7 @@ class Streams:
         """Create it, or give it the table's limits. Raises BusError when a foreign stream is in the way."""
         name = self._subjects.stream_name(stream.name)
         limits = limits_of(stream, self._subjects)
-        for _ in range(10):  # another process may create, change or delete it between our steps
+        for _ in range(_TRIES):  # another process may create, change or delete it between our steps
             try:
                 found = await self._api.request(f"STREAM.INFO.{name}")
                 await self._migrate(name, found["config"], limits)
@@ -62,20 +65,26 @@ class Streams:
             raise BusError(f"stream {name} is created and deleted by others while we try: stop them, then try again")
         self._ensured[stream.name] = stream
 
-    async def restore(self, stream: str) -> bool:
-        """Make a stream again that was ensured and is gone. False when it was never ensured here."""
-        if stream not in self._ensured:
-            return False
-        await self.ensure(self._ensured[stream])
-        return True
+    async def describe(self, stream: str) -> Json:
+        """JetStream's description of a stream, which is made again when it was ensured here and is gone.
+
+        Raises BusError when it does not exist.
+        """
+        name = self._subjects.stream_name(stream)
+        for _ in range(2):
+            try:
+                return await self._api.request(f"STREAM.INFO.{name}")
+            except JetStreamError as e:
+                if e.err_code != STREAM_NOT_FOUND:
+                    raise BusError(f"stream {name}: {e}") from e
+            if stream not in self._ensured:
+                break
+            await self.ensure(self._ensured[stream])
+        raise BusError(f"stream {name} does not exist: call ensure, or check the bus's prefix")
 
     async def info(self, stream: str) -> StreamInfo:
         """What a stream holds. Raises BusError when it does not exist."""
-        name = self._subjects.stream_name(stream)
-        try:
-            state = (await self._api.request(f"STREAM.INFO.{name}"))["state"]
-        except JetStreamError as e:
-            raise no_such_stream(name, e) from e
+        state = (await self.describe(stream))["state"]
         return StreamInfo(
             name=stream,
             messages=state["messages"],
@@ -84,6 +93,18 @@ class Streams:
             last_position=state["last_seq"],
             keys=state.get("num_subjects", 0),
         )
+
+    async def newest(self, stream: str, key: str) -> Msg | None:
+        """The newest message of a key by a direct get, or None. Raises BusError when there is no such stream."""
+        name = self._subjects.stream_name(stream)
+        for _ in range(_TRIES):
+            try:
+                found = await self._api.raw(f"DIRECT.GET.{name}.{self._subjects.subject(stream, key)}", b"", 0)
+                return None if status(found) == "404" else found
+            except NoResponders:
+                await self.describe(stream)
+            await asyncio.sleep(0.1)
+        raise BusError(f"stream {name} does not answer direct gets: call ensure, which allows them")
 
     async def _create(self, name: str, stream: Stream, limits: Json) -> bool:
         config = {"name": name, "description": stream.what, "num_replicas": self._replicas or 1, **limits}
@@ -129,10 +150,3 @@ class Streams:
                 f"server does not have: raise max_{limits['storage']}_store or the account's limits ({e})"
             )
         return BusError(f"stream {name} cannot be created or changed: {e}")
-
-
-def no_such_stream(name: str, e: JetStreamError) -> BusError:
-    """What to say about an error on a stream that should be there."""
-    if e.err_code == STREAM_NOT_FOUND:
-        return BusError(f"stream {name} does not exist: call ensure, or check the bus's prefix")
-    return BusError(f"stream {name}: {e}")
