@@ -104,8 +104,8 @@ class EngineModel:
     ) -> None:
         """Learn from iterations: one row each, columns of equal length (counts; seconds).
 
-        Skipped are idle records, wall times of 0 or above ten minutes, numbers that are negative, not finite or absurd,
-        and tokens without requests: a bad row spoils only itself. Raises ValueError where lengths differ.
+        Skipped are idle records, wall times below 1 us or above 10 min, numbers that are negative, not finite or
+        absurd, and tokens without requests: a bad row spoils only itself. Raises ValueError where lengths differ.
         """
         columns = (prefill_requests, prefill_tokens, decode_requests, decode_kv_tokens, wall_time_s)
         rows, believed, idle_after = r.sift(columns)

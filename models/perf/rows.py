@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from headrace.models.perf.line import Array
 
 MOST = 1e9  # requests or tokens in one iteration: more is a broken counter
-LONGEST_S = 600.0  # an iteration that took longer is a hang or a clock that jumped, not a speed
+SHORTEST_S, LONGEST_S = 1e-6, 600.0  # outside it is a broken clock, a hang or a clock that jumped, not a speed
 
 Column = Sequence[float] | NDArray[np.float64] | NDArray[np.int64]
 
@@ -29,15 +29,16 @@ def sift(columns: tuple[Column, Column, Column, Column, Column]) -> tuple[Array,
     no tokens without requests. An idle record has no work and no wall time.
     Raises ValueError where the columns differ in length.
     """
+    lengths = [len(c) for c in columns]
+    if min(lengths) != max(lengths):
+        raise ValueError(f"the five columns must be of equal length, one row per iteration; got {lengths}")
     rows = np.array(columns, dtype=np.float64)
-    if rows.ndim != 2:
-        raise ValueError(f"learn takes five columns of equal length, one row per iteration; got shape {rows.shape}")
     sane = ((rows >= 0) & (rows <= _LIMITS)).all(axis=0)  # NaN fails both
     work = rows[PREFILL_TOKENS] + rows[DECODE_REQUESTS]
     orphans = ((rows[PREFILL_REQUESTS] == 0) & (rows[PREFILL_TOKENS] > 0)) | (
         (rows[DECODE_REQUESTS] == 0) & (rows[DECODE_KV] > 0)
     )
-    believed = sane & ~orphans & (work > 0) & (rows[WALL_TIME] > 0)
+    believed = sane & ~orphans & (work > 0) & (rows[WALL_TIME] >= SHORTEST_S)
     idle: NDArray[np.bool_] = ~(rows != 0).any(axis=0)
     prefills = np.flatnonzero(believed & (rows[PREFILL_TOKENS] > 0))
     after = int(prefills[-1]) + 1 if len(prefills) else 0
