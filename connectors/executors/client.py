@@ -45,7 +45,7 @@ class DecisionClient:
     def __init__(self, records: RecordBus, dgd: str, executor: str, *, patience_s: float = 60.0) -> None:
         self.dgd = dgd
         self.executor = executor
-        self._records = records
+        self.records = records
         self._patience_s = patience_s
         self._gate = DecisionGate(dgd)
         self._changed = asyncio.Event()
@@ -54,20 +54,25 @@ class DecisionClient:
         self._followers: list[asyncio.Task[None]] = []
 
     async def open(self) -> None:
-        """Learn the newest decision and which are settled, then follow both streams. Raises BusError."""
-        for stream, handle in ((DECISIONS, self._on_decision), (ACKS, self._on_ack)):
-            reader = await self._caught_up(stream, handle)
-            self._readers.append(reader)
+        """Learn the newest decision and which are settled, then follow both streams. Idempotent. Raises BusError."""
+        if self._followers:
+            return
+        parts = ((DECISIONS, self._on_decision), (ACKS, self._on_ack))
+        try:
+            for stream, handle in parts:
+                self._readers.append(await self._caught_up(stream, handle))
+        except BusError:
+            await self._close_readers()
+            raise
+        for reader, (stream, handle) in zip(self._readers, parts, strict=True):
             self._followers.append(asyncio.create_task(self._follow(reader, handle), name=f"follow {stream.name}"))
 
     async def close(self) -> None:
         """Stop following; `wait` and iteration end. Idempotent."""
         self._closing.set()
         self._changed.set()
-        readers, self._readers = self._readers, []
+        await self._close_readers()
         followers, self._followers = self._followers, []
-        for reader in readers:
-            await reader.close()
         for follower in followers:
             follower.cancel()
         await asyncio.gather(*followers, return_exceptions=True)
@@ -103,7 +108,7 @@ class DecisionClient:
         while not self._closing.is_set():
             self._changed.clear()
             await self._say_expired()
-            decision = self._gate.take(self._records.clock())
+            decision = self._gate.take(self.records.clock())
             if decision is not None:
                 return decision
             try:
@@ -126,13 +131,13 @@ class DecisionClient:
         """Why a decision must not be acted on now, or None. Looks at the bus. Raises BusError when it cannot."""
         for stream, handle in ((DECISIONS, self._on_decision), (ACKS, self._on_ack)):
             try:
-                last = await self._records.last(stream, self.dgd)
+                last = await self.records.last(stream, self.dgd)
             except RecordError as e:
                 log.warning("%s: the newest record on %s cannot be read, not acting: %s", self.dgd, stream.name, e)
                 return Refusal.SUPERSEDED
             if last is not None:
                 handle(*last)
-        return self._gate.refusal(decision, self._records.clock())
+        return self._gate.refusal(decision, self.records.clock())
 
     async def accept(self, decision: Decision, *, counts: Mapping[Role, int] | None = None, why: str = "") -> None:
         """It is being carried out. Settles nothing; may be repeated to show progress."""
@@ -156,7 +161,7 @@ class DecisionClient:
 
     async def _say_expired(self) -> None:
         """Ack the newest decision as expired when it is, unless somebody was given it."""
-        decision, now = self._gate.newest, self._records.clock()
+        decision, now = self._gate.newest, self.records.clock()
         if decision is None or place(decision) == self._gate.taken:
             return
         if self._gate.refusal(decision, now) is Refusal.EXPIRED:
@@ -171,7 +176,7 @@ class DecisionClient:
             decision_id=decision.decision_id,
             status=outcome.status,
             executor=self.executor,
-            at=self._records.clock(),
+            at=self.records.clock(),
             counts=dict(outcome.counts),
             message=outcome.message[:_LONGEST_MESSAGE],
         )
@@ -179,7 +184,7 @@ class DecisionClient:
         give_up_at, wait_s = loop.time() + self._patience_s, 0.05
         while True:
             try:
-                await self._records.publish(ack)
+                await self.records.publish(ack)
                 break
             except BusError as e:
                 if self._closing.is_set() or loop.time() + wait_s > give_up_at:
@@ -206,9 +211,9 @@ class DecisionClient:
 
     async def _caught_up(self, stream: Stream, handle: Handle) -> RecordReader:
         """A reader that has read the newest records of the DGD, and goes on from there."""
-        last = await self._records.bus.last(stream, self.dgd)
+        last = await self.records.bus.last(stream, self.dgd)
         end = 0 if last is None else last.position
-        reader = await self._records.read(stream, self.dgd, after=max(0, end - _RECENT))
+        reader = await self.records.read(stream, self.dgd, after=max(0, end - _RECENT))
         position = 0
         while position < end:
             found = await reader.next(timeout=_CATCH_UP_S)
@@ -218,6 +223,11 @@ class DecisionClient:
                 handle(record, message)
                 position = message.position
         return reader
+
+    async def _close_readers(self) -> None:
+        readers, self._readers = self._readers, []
+        for reader in readers:
+            await reader.close()
 
     async def _follow(self, reader: RecordReader, handle: Handle) -> None:
         while not self._closing.is_set():

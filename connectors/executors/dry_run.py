@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from headrace.connectors.bus.records import RecordBus
+from headrace.connectors.executors.client import DecisionClient
 from headrace.connectors.executors.gate import DecisionGate, Refusal
 from headrace.schemas.ack import AckStatus, DecisionAck
 from headrace.schemas.base import Role
@@ -19,33 +19,29 @@ from headrace.schemas.streams import DECISIONS
 log = logging.getLogger(__name__)
 
 MESSAGE = "dry run"
+_LOOK_FOR_STOP_EVERY_S = 0.5
 
 
-class DryRun:
-    """Says each decision that comes from now on, of one DGD or (None) of all; `say` gets one line of text for each."""
+class DryRunExecutor:
+    """Says the newest decision of the client's DGD, and each that comes; `say` gets a line of text for each.
 
-    def __init__(
-        self,
-        records: RecordBus,
-        dgd: str | None = None,
-        executor: str = "dry-run",
-        *,
-        say: Callable[[str], None] = log.info,
-        reject: bool = False,
-    ) -> None:
-        self._records = records
-        self._dgd = dgd
-        self._executor = executor
+    The client lends its bus, DGD and name; it is not opened.
+    """
+
+    def __init__(self, client: DecisionClient, *, say: Callable[[str], None] = log.info, reject: bool = False) -> None:
+        self._records = client.records
+        self._executor = client.executor
+        self._gate = DecisionGate(client.dgd)
         self._say = say
         self._reject = reject
-        self._gates: dict[str, DecisionGate] = {}
 
     async def run(self, stop: asyncio.Event) -> None:
         """Follow the decisions until `stop`."""
-        reader = await self._records.read(DECISIONS, self._dgd)
+        last = await self._records.bus.last(DECISIONS, self._gate.dgd)
+        reader = await self._records.read(DECISIONS, self._gate.dgd, after=0 if last is None else last.position - 1)
         try:
             while not stop.is_set():
-                for record, _ in await reader.next(timeout=0.5):
+                for record, _ in await reader.next(timeout=_LOOK_FOR_STOP_EVERY_S):
                     assert isinstance(record, Decision)
                     await self.look_at(record)
         finally:
@@ -54,8 +50,7 @@ class DryRun:
     async def look_at(self, decision: Decision) -> Refusal | None:
         """Say what would be done. Returns why nothing would."""
         now = self._records.clock()
-        gate = self._gates.setdefault(decision.dgd, DecisionGate(decision.dgd))
-        refusal = gate.offer(decision) or gate.refusal(decision, now)
+        refusal = self._gate.offer(decision) or self._gate.refusal(decision, now)
         self._say(line(decision, refusal))
         if refusal is None and self._reject:
             await self._publish_rejection(decision, now)
