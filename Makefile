@@ -33,7 +33,7 @@ lint: $(DEV)
 
 types: $(DEV)
 	@$(BIN)/mypy --no-error-summary
-	@$(BIN)/mypy --no-error-summary --explicit-package-bases tests tools
+	@$(BIN)/mypy --no-error-summary --explicit-package-bases tools tests/support tests/conftest.py tests/unit/house
 	@echo "types: ok"
 
 imports: $(DEV)

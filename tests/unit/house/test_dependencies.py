@@ -4,7 +4,7 @@ import ast
 import re
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
@@ -47,14 +47,17 @@ def requirements(pyproject: Mapping[str, Any], extras: tuple[str, ...], groups: 
     return [Requirement(line) for line in lines]
 
 
-def imported_packages(root: Path) -> Iterator[str]:
-    """Top-level packages that the four folders import, without the standard library and themselves."""
-    for room in ROOMS:
-        for file in (root / room).rglob("*.py"):
-            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-                names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-                names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
-                yield from (top for name in names if (top := name.partition(".")[0]) not in sys.stdlib_module_names)
+def imported_packages(*folders: Path) -> set[str]:
+    """Top-level packages that the modules in the folders import, without the standard library and the project."""
+    files = [file for folder in folders for file in folder.rglob("*.py")]
+    ours = {"headrace", *(file.stem for file in files if file.parent.name == "support")}
+    found: set[str] = set()
+    for node in (node for file in files for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            found.add((node.module or "").partition(".")[0])
+    return found - ours - set(sys.stdlib_module_names)
 
 
 def distributions(packages: set[str]) -> set[str]:
@@ -65,7 +68,7 @@ def distributions(packages: set[str]) -> set[str]:
 
 @pytest.fixture(scope="module")
 def used(root: Path) -> set[str]:
-    return distributions(set(imported_packages(root)) - {"headrace"})
+    return distributions(imported_packages(*(root / room for room in ROOMS)))
 
 
 def declared(pyproject: Mapping[str, Any], extras: tuple[str, ...]) -> set[str]:
@@ -78,6 +81,11 @@ def test_what_is_imported_is_declared(pyproject: dict[str, Any], used: set[str])
 
 def test_what_the_core_declares_is_used(pyproject: dict[str, Any], used: set[str]) -> None:
     assert declared(pyproject, ()) - used - PROGRAMS == set()
+
+
+def test_what_the_tests_import_is_in_their_lock(root: Path) -> None:
+    locked = {name for name, _, _ in PIN.findall((root / "requirements/dev.lock").read_text())}
+    assert distributions(imported_packages(root / "tests", root / "tools")) - locked == set()
 
 
 def test_every_dependency_has_both_bounds(pyproject: dict[str, Any]) -> None:
