@@ -6,6 +6,7 @@ from functools import wraps
 from typing import Any
 
 import click
+import yaml
 
 from headrace.schemas.errors import ConfigError
 from headrace.streams.cli.settings import Settings, load
@@ -33,7 +34,12 @@ bus_option = click.option(
     help="nats://HOST:PORT, tls://HOST:PORT, or `embedded`: the server that a `headrace run` here has started.  "
     "[env: HEADRACE_BUS_URL; default: embedded]",
 )
-dgd_option = click.option("--dgd", metavar="NAMESPACE/NAME", help="Only this deployment.  [env: HEADRACE_DGD]", envvar="HEADRACE_DGD")
+dgd_option = click.option(
+    "--dgd",
+    metavar="NAMESPACE/NAME",
+    envvar="HEADRACE_DGD",
+    help="The deployment; listings show all without it.  [env: HEADRACE_DGD]",
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -71,8 +77,6 @@ def where_options(function: Function) -> Function:
 
 def pairs(sets: tuple[str, ...]) -> dict[str, Any]:
     """The keys and values of `--set`; a value is YAML. Raises ConfigError for anything but KEY=VALUE."""
-    import yaml
-
     found: dict[str, Any] = {}
     for text in sets:
         key, equals, value = text.partition("=")
@@ -81,5 +85,5 @@ def pairs(sets: tuple[str, ...]) -> dict[str, Any]:
         try:
             found[key.strip()] = yaml.safe_load(value)
         except yaml.YAMLError as e:
-            raise ConfigError(f"--set {text!r}: the value is not YAML; quote it as in --set '{key}=\"...\"' ({e})") from e
+            raise ConfigError(f"--set {text!r}: the value is not YAML; quote it: --set '{key}=\"...\"' ({e})") from e
     return found
