@@ -4,12 +4,13 @@ Analytic, from the timing model under the SLA; it knows no queueing within a min
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 import msgspec
 
 from headrace.connectors.simulator.config import SimulatorConfig
-from headrace.connectors.simulator.traces import Trace
+from headrace.connectors.simulator.traces import Row, Trace
 from headrace.schemas.base import AGG, DECODE, PREFILL, Role
 
 MINUTE_S = 60.0
@@ -33,60 +34,84 @@ class LowerBound(msgspec.Struct, frozen=True, kw_only=True):
     minutes: list[MinuteNeed]
 
 
-def prefill_tokens_per_s(config: SimulatorConfig, role: Role = PREFILL) -> float:
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """What the requests are like, in tokens. `context` and `reserved` are means over the time of decoding.
+
+    A request decodes for about osl iterations with isl + osl/2 tokens of context, so a longer one weighs more:
+    context = sum(osl * (isl + osl/2)) / sum(osl), and reserved likewise with isl + osl.
+    """
+
+    isl: float
+    osl: float
+    context: float
+    reserved: float
+
+    @classmethod
+    def of(cls, rows: Iterable[Row]) -> "Mix":
+        """Of at least one request."""
+        requests = isl = osl = 0
+        context = reserved = 0.0
+        for _, prompt, output in rows:
+            requests += 1
+            isl += prompt
+            osl += output
+            context += output * (prompt + output / 2.0)
+            reserved += output * (prompt + output)
+        return cls(isl / requests, osl / requests, context / osl, reserved / osl)
+
+
+def prefill_tokens_per_s(config: SimulatorConfig) -> float:
     """Prompt tokens per second of one worker in the largest batch that ends within the TTFT target; 0 = none does."""
-    p, most = config.timing.prefill, config.roles[role].limits.max_num_batched_tokens
+    p, most = config.timing.prefill, config.roles[PREFILL].limits.max_num_batched_tokens
     tokens = _largest(most, lambda n: p.seconds(n) <= config.sla.ttft_s)
     return tokens / p.seconds(tokens) if tokens else 0.0
 
 
-def decode_tokens_per_s(config: SimulatorConfig, isl: float, osl: float) -> float:
-    """Output tokens per second of one worker in the largest batch that keeps the ITL target; 0 = none does.
-
-    A request occupies isl + osl/2 tokens of KV on average, and isl + osl are reserved for it.
-    """
+def decode_tokens_per_s(config: SimulatorConfig, mix: Mix) -> float:
+    """Output tokens per second of one worker in the largest batch that keeps the ITL target; 0 = none does."""
     d, limits = config.timing.decode, config.roles[DECODE].limits
-    context = isl + osl / 2.0
-    most = min(limits.max_num_seqs, int(limits.max_kv_tokens / (isl + osl)))
-    n = _largest(most, lambda n: d.seconds(n, n * context) <= config.sla.itl_s)
-    return n / d.seconds(n, n * context) if n else 0.0
+    most = min(limits.max_num_seqs, int(limits.max_kv_tokens / mix.reserved))
+    n = _largest(most, lambda n: d.seconds(n, n * mix.context) <= config.sla.itl_s)
+    return n / d.seconds(n, n * mix.context) if n else 0.0
 
 
-def agg_requests_per_s(config: SimulatorConfig, isl: float, osl: float) -> float:
+def agg_requests_per_s(config: SimulatorConfig, mix: Mix) -> float:
     """Requests per second of one aggregated worker in steady state; 0 = the SLA cannot be met.
 
-    `n` requests decode while the prompts that replace them, n * isl / osl tokens per iteration, are computed beside
-    them; such an iteration must keep the ITL target, and a whole prompt the TTFT target.
+    While `n` requests decode, n * isl / osl prompt tokens per iteration come in. They are cheapest computed together,
+    as many as the batch limit leaves room for: then a share of the iterations is mixed, and the others only decode.
+    The mean iteration must keep the ITL target, the mixed iterations that one prompt needs the TTFT target.
     """
-    limits, sla = config.roles[AGG].limits, config.sla
-    context = isl + osl / 2.0
+    limits, sla, timing = config.roles[AGG].limits, config.sla, config.timing
 
-    def seconds(n: int) -> float:
-        return config.timing.seconds(n * isl / osl, 0.0, n, n * context)
+    def room(n: int) -> int:
+        return limits.max_num_batched_tokens - n
+
+    def mean_s(n: int) -> float:
+        tokens = n * mix.isl / mix.osl
+        mixed = timing.seconds(room(n), 0.0, n, n * mix.context)
+        return timing.decode.seconds(n, n * mix.context) + tokens / room(n) * (
+            mixed - timing.decode.seconds(n, n * mix.context)
+        )
 
     def fits(n: int) -> bool:
-        tokens = n * isl / osl
-        room = limits.max_num_batched_tokens - n
-        return tokens <= room and seconds(n) <= sla.itl_s and math.ceil(isl / room) * seconds(n) <= sla.ttft_s
+        if room(n) < n * mix.isl / mix.osl or room(n) <= 0 or mean_s(n) > sla.itl_s:
+            return False
+        chunk = min(mix.isl, room(n))
+        return mix.isl / chunk * timing.seconds(chunk, 0.0, n, n * mix.context) <= sla.ttft_s
 
-    n = _largest(min(limits.max_num_seqs, int(limits.max_kv_tokens / (isl + osl))), fits)
-    return n / (osl * seconds(n)) if n else 0.0
+    n = _largest(min(limits.max_num_seqs, int(limits.max_kv_tokens / mix.reserved)), fits)
+    return n / (mix.osl * mean_s(n)) if n else 0.0
 
 
 def lower_bound(trace: Trace, config: SimulatorConfig) -> LowerBound:
     """GPU-hours that the trace needs at least, minute by minute; no role goes below one replica."""
     end = max(trace.duration_s, 1.0)
-    minutes = max(1, math.ceil(end / MINUTE_S))
-    requests, isl, osl = [0] * minutes, [0] * minutes, [0] * minutes
-    for at, prompt, output in trace.rows():
-        m = min(int(at / MINUTE_S), minutes - 1)
-        requests[m] += 1
-        isl[m] += prompt
-        osl[m] += output
-    needs = [
-        _need(config, m * MINUTE_S, min(MINUTE_S, end - m * MINUTE_S), requests[m], isl[m], osl[m])
-        for m in range(minutes)
-    ]
+    minutes: list[list[Row]] = [[] for _ in range(max(1, math.ceil(end / MINUTE_S)))]
+    for row in trace.rows():
+        minutes[min(int(row[0] / MINUTE_S), len(minutes) - 1)].append(row)
+    needs = [_need(config, m * MINUTE_S, min(MINUTE_S, end - m * MINUTE_S), rows) for m, rows in enumerate(minutes)]
     hours = 0.0
     for need in needs:
         if need.replicas is None:
@@ -96,26 +121,29 @@ def lower_bound(trace: Trace, config: SimulatorConfig) -> LowerBound:
     return LowerBound(gpu_hours=hours, minutes=needs)
 
 
-def _need(
-    config: SimulatorConfig, start_s: float, seconds: float, requests: int, isl_sum: int, osl_sum: int
-) -> MinuteNeed:
-    if not requests:
+def _need(config: SimulatorConfig, start_s: float, seconds: float, rows: list[Row]) -> MinuteNeed:
+    if not rows:
         idle = dict.fromkeys(config.roles, 1)
         return MinuteNeed(start_s=start_s, seconds=seconds, requests_per_s=0.0, isl=None, osl=None, replicas=idle)
-    isl, osl, rate = isl_sum / requests, osl_sum / requests, requests / seconds
+    mix, rate = Mix.of(rows), len(rows) / seconds
     if config.disaggregated:
         loads = {
-            PREFILL: (isl_sum / seconds, prefill_tokens_per_s(config)),
-            DECODE: (
-                (osl_sum - requests) / seconds,
-                decode_tokens_per_s(config, isl, osl),
-            ),  # the first comes from prefill
+            PREFILL: (rate * mix.isl, prefill_tokens_per_s(config)),
+            DECODE: (rate * (mix.osl - 1.0), decode_tokens_per_s(config, mix)),  # the first token comes from prefill
         }
     else:
-        loads = {AGG: (rate, agg_requests_per_s(config, isl, osl))}
+        loads = {AGG: (rate, agg_requests_per_s(config, mix))}
     met = all(capacity > 0.0 for _, capacity in loads.values())
-    replicas = {role: max(1, math.ceil(load / capacity)) for role, (load, capacity) in loads.items()} if met else None
-    return MinuteNeed(start_s=start_s, seconds=seconds, requests_per_s=rate, isl=isl, osl=osl, replicas=replicas)
+    return MinuteNeed(
+        start_s=start_s,
+        seconds=seconds,
+        requests_per_s=rate,
+        isl=mix.isl,
+        osl=mix.osl,
+        replicas={role: max(1, math.ceil(load / capacity)) for role, (load, capacity) in loads.items()}
+        if met
+        else None,
+    )
 
 
 def _largest(most: int, fits: Callable[[int], bool]) -> int:

@@ -90,6 +90,11 @@ def _check_role(role: Role, r: RoleConfig) -> None:
     for name in Limits.__struct_fields__:
         if getattr(r.limits, name) < 1:
             raise ConfigError(f"role {role}: {name} must be at least 1, not {getattr(r.limits, name)}")
+    if r.limits.max_num_seqs > r.limits.max_num_batched_tokens:
+        raise ConfigError(
+            f"role {role}: max_num_seqs ({r.limits.max_num_seqs}) must not exceed max_num_batched_tokens "
+            f"({r.limits.max_num_batched_tokens}): each sequence takes a token of an iteration"
+        )
 
 
 def _check_numbers(c: SimulatorConfig) -> None:
