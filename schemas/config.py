@@ -88,6 +88,7 @@ class PlannerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     inventory_stale_after_seconds: Positive = 60.0
     floor_ttl_intervals: Positive = 3.0  # a floor without a newer forecast lives this many throughput intervals
     max_clock_skew_seconds: Positive = 30.0  # beyond it an engine's clock is not believed
+    rejected_retry_seconds: Positive = 60.0  # the same targets are not asked for again sooner
     on_drift: Literal["reissue", "adopt"] = "reissue"  # counts changed by hand: ask again, or take them as they are
 
     @property

@@ -80,15 +80,16 @@ def _shrink(
     Growth is given back first, from the role that got the largest share of what it asked for, so that scarce GPUs are
     shared in proportion; then shrinking goes on below `current`, down to the minimums, in the same way.
     """
-    targets = dict(ask)
+    targets = {role: min(n, max(minimum[role], ceiling // gpus[role])) for role, n in ask.items()}  # alone it could have that
     for bound in (current, minimum):
         while gpus_of(targets, gpus) > ceiling:
             lowest = {role: min(ask[role], max(bound[role], minimum[role])) for role in targets}
             spare = [role for role in targets if targets[role] > lowest[role]]
             if not spare:
                 break
-            targets[max(spare, key=lambda r: ((targets[r] - lowest[r]) / (ask[r] - lowest[r]), gpus[r], r))] -= 1
-    if gpus_of(targets, gpus) > ceiling:  # not even the minimums fit: nothing may grow on the way there
+            share = {role: (targets[role] - lowest[role]) / (ask[role] - lowest[role]) for role in spare}
+            targets[max(spare, key=lambda r: (share[r], gpus[r], r))] -= 1
+    if gpus_of(targets, gpus) > ceiling:  # not even the minimums fit: nothing may grow
         return {role: min(n, current[role]) for role, n in targets.items()}
     return targets
 
