@@ -11,13 +11,14 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from headrace.schemas.errors import BusError
+from headrace.schemas.streams import Stream
 from headrace.streams.cli.settings import BusSettings, Settings
 
 if TYPE_CHECKING:  # what a bus needs is imported when one is opened
@@ -71,6 +72,20 @@ async def _bus(bus: BusSettings, url: str, client: Client) -> AsyncIterator["Bus
         yield nats
     finally:
         await nats.close()
+
+
+async def make_sure(bus: "Bus", streams: Iterable[Stream]) -> None:
+    """Create those of the streams that are not there yet; a planner that comes later finds them as it would make them.
+
+    What exists is left alone, so that reading needs no right to create. Raises BusError.
+    """
+    for stream in streams:
+        try:
+            await bus.info(stream)
+        except BusError:
+            if not bus.connected:
+                raise
+            await bus.ensure([stream])
 
 
 def is_nats(url: str) -> bool:

@@ -17,7 +17,7 @@ Row = Mapping[str, Any]
 
 # Bytes of others must not move the cursor of a terminal: control characters are shown, not sent.
 _CONTROLS = {c: f"\\x{c:02x}" for c in (*range(0x20), *range(0x7F, 0xA0))}
-_CONTROLS_IN_LINES = {c: shown for c, shown in _CONTROLS.items() if chr(c) not in "\n"}
+_CONTROLS_IN_JSON = {c: f"\\u{c:04x}" for c in range(0x7F, 0xA0)}  # the others JSON itself escapes
 _PRINTABLE = frozenset(string.printable.encode()) - frozenset(b"\t\n\r\x0b\x0c")
 
 
@@ -75,7 +75,7 @@ def _leave_quietly() -> None:
 def to_json(value: Any, *, pretty: bool = False) -> str:
     """JSON on one line, or indented."""
     text = msgspec.json.encode(value)
-    return (msgspec.json.format(text, indent=2) if pretty else text).decode()
+    return (msgspec.json.format(text, indent=2) if pretty else text).decode().translate(_CONTROLS_IN_JSON)
 
 
 def show(rows: Sequence[Row], columns: Sequence[Column], *, as_json: bool, title: str = "") -> None:
@@ -107,11 +107,6 @@ def _table(cells: Iterable[Sequence[str]], columns: Sequence[Column], title: str
 def printable(text: str) -> str:
     """A text on one line without control characters."""
     return text.translate(_CONTROLS)
-
-
-def printable_lines(text: str) -> str:
-    """A text of several lines without control characters."""
-    return text.translate(_CONTROLS_IN_LINES)
 
 
 def when(time_s: float | None) -> str:

@@ -1,9 +1,9 @@
-"""Follow one stream without being one of its readers: nothing is acknowledged, and bad bytes are shown, not reported."""
+"""Follow one stream without being one of its readers: nothing is acknowledged; bad bytes are shown, not reported."""
 
 import asyncio
 from base64 import b64encode
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
@@ -54,21 +54,22 @@ def tail_stream(settings: Settings, tail: Tail) -> None:
         client = Client("tail", patience_s=PATIENCE_S if tail.follow else SHORT_PATIENCE_S)
         left = tail.limit
         async with open_bus(settings, client) as records:
-            async for message in messages(records.bus, stream, tail, stop):
-                output.write(_laid_out(message) if pretty else output.to_json(shown(message)))
-                left = None if left is None else left - 1
-                if left == 0:
-                    return
+            async with aclosing(messages(records.bus, stream, tail, stop)) as found:
+                async for message in found:
+                    output.write(_laid_out(message) if pretty else output.to_json(shown(message)))
+                    left = None if left is None else left - 1
+                    if left == 0:
+                        return
 
     run_until_stopped(main)
 
 
 async def messages(bus: Bus, stream: Stream, tail: Tail, stop: asyncio.Event) -> AsyncIterator[Message]:
     """The messages that are asked for, in order. Raises BusError where the stream does not exist or cannot be read."""
-    end = await _end(bus, stream, None)
+    end = await end_of(bus, stream)
     after = _after(tail, end)
     if not tail.follow:
-        end = await _end(bus, stream, tail.dgd)
+        end = await end_of(bus, stream, tail.dgd)
         if (end if after is None else after) >= end:
             return
     async with _reader(bus, stream, tail.dgd, after) as reader:
@@ -102,7 +103,7 @@ def _after(tail: Tail, end: int) -> int | None:
     raise ConfigError(f"--from {tail.begin}: start, now, a position, or -N is needed")
 
 
-async def _end(bus: Bus, stream: Stream, key: str | None) -> int:
+async def end_of(bus: Bus, stream: Stream, key: str | None = None) -> int:
     """The position of the newest message, of one DGD or of all; 0 where there is none."""
     try:
         info = await bus.info(stream)
@@ -110,7 +111,7 @@ async def _end(bus: Bus, stream: Stream, key: str | None) -> int:
         if not bus.connected:
             raise
         raise BusError(
-            f"stream {stream.name} is not on this bus: has `headrace run` been started on it, with the same prefix? ({e})"
+            f"stream {stream.name} is not there: has `headrace run` been started on this bus, with this prefix? ({e})"
         ) from e
     if key is None:
         return info.last_position if info.messages else 0
@@ -165,4 +166,4 @@ def _laid_out(message: Message) -> str:
     head = f"{message.stream} {message.position}  {output.when(message.stored_at)}  {message.key}"
     body = view["record"] if "record" in view else {key: view[key] for key in ("error", "reason", "data")}
     head = click.style(output.printable(head), bold=True) if output.on_terminal() else output.printable(head)
-    return f"{head}\n{output.printable_lines(output.to_json(body, pretty=True))}"
+    return f"{head}\n{output.to_json(body, pretty=True)}"

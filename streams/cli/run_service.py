@@ -1,0 +1,102 @@
+"""What `headrace run` does; imported only when it runs."""
+
+import asyncio
+import logging
+import sys
+
+from rich.logging import RichHandler
+
+from headrace.schemas.base import Record
+from headrace.schemas.codec import encode
+from headrace.schemas.decision import Decision
+from headrace.schemas.errors import Fenced
+from headrace.schemas.streams import STREAMS
+from headrace.schemas.tick_report import TickReport
+from headrace.streams.cli.connect import Client, open_bus, run_until_stopped
+from headrace.streams.cli.options import Where
+from headrace.streams.cli.settings import ClockSettings, Settings, load
+from headrace.streams.runtime.clock import ScaledClock
+
+log = logging.getLogger("headrace")
+
+
+def run(where: Where, *, advisory: bool, verbose: bool) -> None:
+    overrides = {**where.sets, **({"bus.url": where.bus} if where.bus else {}), **({"dgd": where.dgd} if where.dgd else {})}
+    settings = load(where.config, overrides={**overrides, **({"advisory": True} if advisory else {})})
+    logs(verbose)
+    if settings.edges.sources.replay is not None:
+        _replay(settings)
+        return
+    run_until_stopped(lambda stop: _serve(settings, stop))
+
+
+def logs(verbose: bool = False) -> None:
+    """Logs on stderr: with colours for a person, one plain line each for a machine."""
+    if sys.stderr.isatty():
+        logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[RichHandler(show_path=False)])
+    else:
+        logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    log.setLevel(logging.DEBUG if verbose else logging.INFO)
+
+
+def clock_of(s: ClockSettings) -> ScaledClock:
+    """The clock of a configuration; with the defaults the wall clock."""
+    wall = s.wall_origin if s.wall_origin is not None else (s.origin or 0.0)
+    return ScaledClock(s.speed, wall if s.origin is None else s.origin, wall)
+
+
+async def _serve(settings: Settings, stop: asyncio.Event) -> None:
+    from headrace.streams.runtime.service import serve
+
+    clock = clock_of(settings.edges.clock)
+    async with open_bus(settings, Client("planner", serve=True, clock=clock.now)) as records:
+        await records.bus.ensure(STREAMS.values())
+        _banner(settings, records.bus)
+        try:
+            await serve(settings, records, stop, clock=clock, on_tick=_say)
+        except Fenced as e:
+            raise Fenced(f"{e}. Another planner runs for this DGD: stop one of the two.") from e
+
+
+def _banner(settings: Settings, bus: object) -> None:
+    planner, edges = settings.planner, settings.edges
+    loops = [name for name, on in (("throughput", planner.throughput_loop), ("load", planner.load_loop)) if on]
+    where = getattr(getattr(bus, "options", None), "address", edges.bus.url)
+    log.info(
+        "%s: mode %s, target %s, loops %s, a tick every %g s%s; bus %s",
+        edges.dgd,
+        planner.mode,
+        planner.optimization_target,
+        " and ".join(loops),
+        planner.base_tick_seconds,
+        ", advisory" if planner.advisory else "",
+        where,
+    )
+
+
+def _say(records: list[Record]) -> None:
+    """One line per decision; with --verbose one per tick."""
+    for record in records:
+        if isinstance(record, Decision):
+            moves = ", ".join(
+                f"{role} {record.previous.get(role, '?')} -> {n} ({record.reasons.get(role, '')})"
+                for role, n in sorted(record.targets.items())
+            )
+            log.info("decision %d%s: %s", record.decision_id, " (advisory)" if record.advisory else "", moves)
+        elif isinstance(record, TickReport):
+            for note in record.notes:
+                log.debug("tick %d: %s", record.tick, note)
+            reasons = ", ".join(f"{role} {r.current} {r.reason}" for role, r in sorted(record.roles.items()))
+            log.debug("tick %d: %s", record.tick, reasons)
+
+
+def _replay(settings: Settings) -> None:
+    from headrace.streams.runtime.replay import replay
+
+    counts: dict[str, int] = {}
+    for _, record in replay(settings):
+        name = type(record).__name__
+        counts[name] = counts.get(name, 0) + 1
+        sys.stdout.buffer.write(encode(record) + b"\n")
+    sys.stdout.buffer.flush()
+    log.info("replayed: %s", ", ".join(f"{n} {name}" for name, n in sorted(counts.items())))

@@ -1,0 +1,69 @@
+"""The processes of the demonstration: started together, watched, and gone when it ends."""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from pathlib import Path
+
+from headrace.schemas.errors import HeadraceError
+
+GRACE_S = 5.0
+
+
+def free_port() -> int:
+    """A port on loopback that was free a moment ago."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
+
+
+class Processes:
+    """Named child processes; their logs go to files in one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._children: dict[str, Process] = {}
+
+    async def start(self, name: str, *arguments: str, talks: bool = False) -> Process:
+        """Start `python ARGUMENTS`. With `talks` its stdout is ours to read."""
+        with self._log(name).open("wb") as log:
+            child = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *arguments,
+                stdin=DEVNULL,
+                stdout=PIPE if talks else log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C is ours to pass on, in order
+            )
+        self._children[name] = child
+        return child
+
+    def check(self) -> None:
+        """Raises HeadraceError, with its last words, when a process has ended by itself."""
+        for name, child in self._children.items():
+            if child.returncode not in (None, 0):
+                raise HeadraceError(f"the {name} process ended with status {child.returncode}: {self._last_words(name)}")
+
+    async def stop(self) -> None:
+        """End them, politely first. Idempotent."""
+        alive = [c for c in self._children.values() if c.returncode is None]
+        for child in alive:
+            child.terminate()
+        for child in alive:
+            try:
+                async with asyncio.timeout(GRACE_S):
+                    await child.wait()
+            except TimeoutError:
+                os.killpg(child.pid, signal.SIGKILL)
+                await child.wait()
+        self._children.clear()
+
+    def _log(self, name: str) -> Path:
+        return self._folder / f"{name}.log"
+
+    def _last_words(self, name: str) -> str:
+        lines = self._log(name).read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        return " | ".join(lines[-3:]) or "it said nothing"

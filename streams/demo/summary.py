@@ -1,0 +1,53 @@
+"""The end of the demonstration: what was kept, what it cost, and what the best fixed fleet would have done."""
+
+from concurrent.futures import ProcessPoolExecutor
+
+from rich.console import RenderableType
+from rich.table import Table
+
+from headrace.connectors.simulator.config import SimulatorConfig
+from headrace.connectors.simulator.report import SimulationReport
+from headrace.connectors.simulator.sweep import Comparison, FleetResult, candidate_fleets, compare, static_sweep
+from headrace.connectors.simulator.traces import Trace
+
+FLEETS = 10
+
+
+def fixed_fleets(trace: Trace, config: SimulatorConfig) -> list[FleetResult]:
+    """Fixed fleets on the same trace, on a virtual clock, on all cores."""
+    fleets = candidate_fleets(trace, config, limit=FLEETS)
+    with ProcessPoolExecutor() as pool:
+        parts = pool.map(static_sweep, [trace] * len(fleets), [config] * len(fleets), [[fleet] for fleet in fleets])
+        return [result for part in parts for result in part]
+
+
+def comparison(report: SimulationReport, results: list[FleetResult]) -> Comparison:
+    return compare(results, report.goodput, report.gpu_hours)
+
+
+def table(report: SimulationReport, compared: Comparison, *, issued: int, settled: int) -> RenderableType:
+    """The closing table."""
+    t = Table(title="What came of it", title_justify="left", title_style="bold", header_style="dim")
+    for name in ("", "goodput", "GPU-hours", "TTFT p99", "ITL p99"):
+        t.add_column(name, justify="left" if not name else "right")
+    t.add_row("Headrace", f"{report.goodput:.1%}", f"{report.gpu_hours:.2f}", _ms(report.ttft_ms.p99), _ms(report.itl_ms.p99))
+    for title, fleet in (
+        ("best fixed fleet at no more GPU-hours", compared.best_no_dearer),
+        ("cheapest fixed fleet that does no worse", compared.cheapest_no_worse),
+    ):
+        if fleet is None:
+            t.add_row(f"{title}: none of those tried", "", "", "", "")
+        else:
+            counts = ", ".join(f"{n} {role}" for role, n in fleet.fleet.items())
+            cells = (f"{fleet.goodput:.1%}", f"{fleet.gpu_hours:.2f}", _ms(fleet.ttft_ms.p99), _ms(fleet.itl_ms.p99))
+            t.add_row(f"{title} ({counts})", *cells)
+    t.caption = (
+        f"{report.requests} requests, {report.finished} finished; goodput: both TTFT <= {report.sla.ttft_ms:g} ms and mean ITL <= "
+        f"{report.sla.itl_ms:g} ms. {issued} decisions issued, {settled} settled."
+    )
+    t.caption_justify = "left"
+    return t
+
+
+def _ms(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f} ms" if value < 100 else f"{value:.0f} ms"

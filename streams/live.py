@@ -1,0 +1,146 @@
+"""A simulated deployment on a real bus: FPMs on Dynamo's subjects, `/metrics`, inventory, and scaling by request.
+
+Whoever may scale it asks on a core NATS subject, as one asks an orchestrator; `follow` makes it its own executor.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from headrace.connectors.bus.nats import NatsBus
+from headrace.connectors.bus.nats.subjects import Subjects
+from headrace.connectors.bus.records import RecordBus
+from headrace.connectors.executors.client import DecisionClient
+from headrace.connectors.executors.outcome import Refused
+from headrace.connectors.executors.virtual import VirtualExecutor, VirtualOptions
+from headrace.connectors.simulator.live import LiveCluster
+from headrace.connectors.simulator.metrics_server import MetricsServer
+from headrace.schemas.base import Role
+from headrace.schemas.errors import ConfigError, HeadraceError
+from headrace.schemas.inventory import WorkerInventory
+from headrace.schemas.streams import INVENTORY
+from headrace.streams.runtime.service import client_options
+
+log = logging.getLogger("headrace.simulator")
+
+POLL_S = 0.1
+PATIENCE_S = 5.0
+
+
+class ScaleRequest(msgspec.Struct, frozen=True):
+    targets: dict[Role, int]
+
+
+class ScaleReply(msgspec.Struct, frozen=True):
+    ok: bool
+    message: str = ""
+
+
+def scale_subject(prefix: str, dgd: str) -> str:
+    """Where a simulated deployment is asked for replicas."""
+    return Subjects(prefix).subject("simulator", dgd)
+
+
+def nats_of(records: RecordBus) -> NatsBus:
+    """The NATS bus underneath. Raises ConfigError when it is another: Dynamo's engines publish on NATS."""
+    if not isinstance(records.bus, NatsBus):
+        raise ConfigError("a live simulation needs NATS, on which Dynamo's engines publish: give an embedded or nats:// bus")
+    return records.bus
+
+
+async def core_client(records: RecordBus) -> Client:
+    """A plain connection to the bus's own server; it reconnects for ever."""
+    bus = nats_of(records)
+    client = Client()
+    await client.connect(servers=list(bus.options.servers), max_reconnect_attempts=-1, **client_options(bus))
+    return client
+
+
+@dataclass(frozen=True, slots=True)
+class LiveOptions:
+    prefix: str = "headrace"
+    metrics_host: str = "127.0.0.1"
+    metrics_port: int = 0
+    follow: bool = True  # carry out decisions itself
+    until_drained: bool = False  # end with the trace
+
+
+async def run_live(live: LiveCluster, records: RecordBus, options: LiveOptions, stop: asyncio.Event) -> None:
+    """Run a live cluster on the bus until `stop`, or until its trace is through."""
+    dgd = live.cluster.config.dgd
+
+    async def scale(message: Msg) -> None:
+        await message.respond(msgspec.json.encode(_scaled(live, message.data)))
+
+    async def publish_inventory(inventory: WorkerInventory) -> None:
+        await records.publish(inventory)
+
+    client = await core_client(records)
+    try:
+        await client.subscribe(scale_subject(options.prefix, dgd), cb=scale)
+        async with MetricsServer(live.metrics, options.metrics_host, options.metrics_port) as server:
+            log.info("%s: /metrics on %s", dgd, server.url)
+            async with asyncio.TaskGroup() as group:
+                if options.follow:
+                    group.create_task(executor(LocalScaler(live), records, dgd, "simulator").run(stop))
+                await live.run(client.publish, publish_inventory, stop, until_drained=options.until_drained)
+                stop.set()
+    finally:
+        await client.close()
+
+
+def _scaled(live: LiveCluster, data: bytes) -> ScaleReply:
+    try:
+        live.cluster.set_targets(msgspec.json.decode(data, type=ScaleRequest).targets)
+    except (msgspec.DecodeError, HeadraceError) as e:
+        return ScaleReply(ok=False, message=str(e))
+    return ScaleReply(ok=True)
+
+
+def executor(scaler: "LocalScaler | BusScaler", records: RecordBus, dgd: str, name: str) -> VirtualExecutor:
+    """The virtual executor over a simulated deployment."""
+    return VirtualExecutor(DecisionClient(records, dgd, name), scaler, VirtualOptions(poll_s=POLL_S))
+
+
+class LocalScaler:
+    """The cluster in this process, as an orchestrator."""
+
+    def __init__(self, live: LiveCluster) -> None:
+        self._live = live
+
+    async def set_targets(self, targets: Mapping[Role, int]) -> None:
+        try:
+            self._live.cluster.set_targets(targets)
+        except ConfigError as e:
+            raise Refused(str(e)) from e
+
+    async def counts(self) -> Mapping[Role, int]:
+        return {role: c.ready + c.draining for role, c in self._live.cluster.counts().items()}
+
+
+class BusScaler:
+    """A cluster in another process: asked on its subject, watched on the inventory stream."""
+
+    def __init__(self, records: RecordBus, client: Client, subject: str, dgd: str) -> None:
+        self._records = records
+        self._client = client
+        self._subject = subject
+        self._dgd = dgd
+
+    async def set_targets(self, targets: Mapping[Role, int]) -> None:
+        request = msgspec.json.encode(ScaleRequest(targets=dict(targets)))
+        answer = await self._client.request(self._subject, request, timeout=PATIENCE_S)
+        reply = msgspec.json.decode(answer.data, type=ScaleReply)
+        if not reply.ok:
+            raise Refused(reply.message)
+
+    async def counts(self) -> Mapping[Role, int]:
+        last = await self._records.last(INVENTORY, self._dgd)
+        if last is None or not isinstance(last[0], WorkerInventory):
+            return {}
+        return {role: i.ready + i.draining for role, i in last[0].roles.items()}
