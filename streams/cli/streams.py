@@ -7,7 +7,7 @@ from headrace.streams.cli.options import Where, json_option, where_options
 FROM_HELP = "Where to begin: start, now, a position, or -N: that many positions before the end."
 
 
-class Begin(click.ParamType[str | int]):
+class Begin(click.ParamType):
     """`start`, `now`, or a whole number."""
 
     name = "start|now|POSITION"
