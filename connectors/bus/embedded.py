@@ -55,9 +55,13 @@ class EmbeddedNats:
     @property
     def url(self) -> str:
         """Where it listens. Raises BusError before the first start."""
+        return f"nats://127.0.0.1:{self.port}"
+
+    @property
+    def port(self) -> int:
         if self._port is None:
             raise BusError(f"the embedded server on {self.store_dir} has no port yet: start it first")
-        return f"nats://127.0.0.1:{self._port}"
+        return self._port
 
     @property
     def pid(self) -> int:

@@ -89,12 +89,13 @@ def texts(messages: list[Message]) -> list[str]:
 
 
 async def test_what_is_published_is_read_with_all_its_parts(bus: Bus) -> None:
-    headers = {"ce-id": "7", "Content-Type": "application/json"}
+    headers = {"ce-id": "7", "Content-Type": "application/json", "Status": "404", "Description": "none", "leer": ""}
     position = await bus.publish(Outgoing("decisions", A, b"\x00\xff", headers, "id-7"))
     [message] = await read(await bus.read(LOG, after=0), 1)
     assert (message.stream, message.key, message.position) == ("decisions", A, position)
     assert (message.data, dict(message.headers)) == (b"\x00\xff", headers)
     assert message.stored_at > 0
+    assert await bus.last(LOG, A) == message
 
 
 async def test_messages_of_a_key_are_read_in_the_order_in_which_they_were_published(bus: Bus) -> None:

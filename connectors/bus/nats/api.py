@@ -17,6 +17,8 @@ STREAM_NOT_FOUND = 10059
 WRONG_LAST = (10071, 10164)
 _IN_PROCESS = 10158  # a message with this id is being stored right now
 
+POSITION = "Nats-Sequence"  # header of a stored message that was asked for
+
 Json = dict[str, Any]
 
 
@@ -40,8 +42,9 @@ class NoResponders(Exception):
 
 
 def status(message: Msg) -> str | None:
-    """The status of a message that is an answer of the server itself: 404, 503, 100."""
-    return message.headers.get("Status") if message.headers else None
+    """The status of a message that is an answer of the server itself, 404, 503, 100; a stored message has none."""
+    headers = message.headers
+    return headers.get("Status") if headers and POSITION not in headers else None
 
 
 def answer(message: Msg) -> Json:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from headrace.connectors.bus.base import Message, Outgoing, Reader, StreamInfo
-from headrace.connectors.bus.nats.api import JetStreamError
+from headrace.connectors.bus.nats.api import POSITION, JetStreamError
 from headrace.connectors.bus.nats.link import link
 from headrace.connectors.bus.nats.options import NatsOptions
 from headrace.connectors.bus.nats.publisher import Publisher
@@ -64,7 +64,7 @@ class NatsBus:
         return Message(
             stream=stream.name,
             key=key,
-            position=int(headers["Nats-Sequence"]),
+            position=int(headers[POSITION]),
             data=found.data,
             headers={name: value for name, value in headers.items() if not name.startswith(BROKERS_OWN)},
             stored_at=datetime.fromisoformat(headers["Nats-Time-Stamp"]).timestamp(),

@@ -16,6 +16,7 @@ HEARTBEAT_S = 1.0
 SILENCE_S = 3.0  # three missed heartbeats: the consumer is gone
 _FORGET_S = 30.0  # the server drops a consumer that nobody listens to
 _NANOSECONDS = 1_000_000_000
+_DELIVERED = "$JS.ACK."
 _LONG_ACK_TOKENS = 11  # $JS.ACK with domain and account has two tokens more in front
 
 
@@ -113,7 +114,7 @@ class Consumer:
         self._heard_at = self._now()
         if self._doubt is not None:
             return
-        if message.headers and status(message) == "100":
+        if not message.reply.startswith(_DELIVERED):
             await self._control(message)
             return
         tokens = message.reply.split(".")
@@ -127,6 +128,9 @@ class Consumer:
     async def _control(self, message: Msg) -> None:
         """A heartbeat says how much was sent; a flow control request waits until that has been taken."""
         headers = message.headers or {}
+        if status(message) != "100":
+            self._distrust(f"the server says {status(message)} {headers.get('Description', '')}")
+            return
         if int(headers.get("Nats-Last-Consumer", 0)) > self._count:
             self._distrust(f"{headers['Nats-Last-Consumer']} messages were sent and {self._count} came")
             return

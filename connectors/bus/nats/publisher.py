@@ -12,6 +12,7 @@ from nats.aio.msg import Msg
 from headrace.connectors.bus.base import Outgoing, check_headers, size_of, too_large
 from headrace.connectors.bus.nats.api import (
     ANSWER_S,
+    POSITION,
     WRONG_LAST,
     JetStreamError,
     NoResponders,
@@ -126,7 +127,7 @@ class Publisher:
         for _ in range(20):
             newest = await self._streams.newest(ready.stream, ready.key)
             headers = (newest.headers if newest else None) or {}
-            position, message_id = int(headers.get("Nats-Sequence", 0)), headers.get(MESSAGE_ID)
+            position, message_id = int(headers.get(POSITION, 0)), headers.get(MESSAGE_ID)
             if position != expect_last:
                 break
             await asyncio.sleep(0.05)  # a replica that is behind the leader has answered
