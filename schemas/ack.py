@@ -26,6 +26,6 @@ class DecisionAck(Record, frozen=True, kw_only=True, tag="headrace.ack.v1"):
     decision_id: Serial  # a settling ack settles every decision of its epoch up to this id
     status: AckStatus  # all but `accepted` settle the decision
     executor: Name  # who speaks; stable over restarts
-    at: Seconds  # seconds since the epoch
+    at: Seconds  # seconds since 1970, UTC
     counts: dict[Role, Count] = msgspec.field(default_factory=dict)  # replicas that the executor sees
     message: str = ""  # for people

@@ -14,7 +14,7 @@ class DeadLetter(Record, frozen=True, kw_only=True, tag="headrace.deadletter.v1"
     reader: str  # who could not use it
     stream: str  # our stream, or the foreign subject or URL it came from
     position: Serial | None  # sequence or offset there; null where there is none
-    at: Seconds  # when the reader met it, seconds since the epoch
+    at: Seconds  # when the reader met it, seconds since 1970, UTC
     data: bytes  # the first 64 KiB; base64 in JSON
     size: Serial  # bytes of the whole
     headers: dict[str, str] = {}  # as they came

@@ -19,7 +19,7 @@ class Causes(msgspec.Struct, frozen=True, kw_only=True):
 class Decision(Record, frozen=True, kw_only=True, tag="headrace.decision.v1"):
     epoch: Serial  # rises with every new owner of the DGD
     decision_id: Serial  # 0, 1, 2, ... for the life of the DGD
-    issued_at: Seconds  # seconds since the epoch
+    issued_at: Seconds  # seconds since 1970, UTC
     expires_at: Seconds  # after this nobody shall begin to act on it
     targets: dict[Role, Count]  # replicas that each role shall have; a role that is not named stays as it is
     previous: dict[Role, Count]  # replicas (ready and starting) when it was decided

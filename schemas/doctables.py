@@ -1,10 +1,11 @@
-"""The parts of the documentation that come from the code: the stream table, and the examples of records.
+"""The parts of the documentation that come from the code: the stream table, the fields and the examples of records.
 
 A document marks such a part by ``<!-- generated: NAME -->`` and ``<!-- end -->``; what stands between is replaced.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import msgspec
 
@@ -14,21 +15,31 @@ from headrace.schemas.codec import encode, plain
 from headrace.schemas.errors import HeadraceError
 from headrace.schemas.examples import DECISION, EXAMPLES
 from headrace.schemas.reasons import Reason
-from headrace.schemas.streams import STREAMS
+from headrace.schemas.streams import ORDERING, STREAMS
+
+Json = dict[str, Any]
 
 DOCUMENTS = ("streams.md", "decision-protocol.md")
 
 _PART = re.compile(r"(<!-- generated: (?P<name>[\w :.-]+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
-def fill(text: str) -> str:
-    """The document with its marked parts as they should be. Raises HeadraceError for a part that nobody generates."""
+def fill(text: str, schemas: Mapping[str, Json]) -> str:
+    """The document with its marked parts as they should be; `schemas` are the JSON Schemas by name.
+
+    Raises HeadraceError for a part that nobody generates.
+    """
 
     def part(match: re.Match[str]) -> str:
         kind, _, argument = match["name"].partition(" ")
-        if kind not in _PARTS:
-            raise HeadraceError(f"no part of the documentation is called {kind!r}: use one of {', '.join(_PARTS)}")
-        return f"{match[1]}\n{_PARTS[kind](argument)}\n\n{match[3]}"
+        if kind == "fields":
+            content = field_table(schemas[argument])
+        elif kind in _PARTS:
+            content = _PARTS[kind](argument)
+        else:
+            names = ", ".join(("fields", *_PARTS))
+            raise HeadraceError(f"no part of the documentation is called {kind!r}: use one of {names}")
+        return f"{match[1]}\n{content}\n\n{match[3]}"
 
     return _PART.sub(part, text)
 
@@ -36,16 +47,30 @@ def fill(text: str) -> str:
 def stream_table(_: str = "") -> str:
     """Every stream with its promises."""
     return _table(
-        ("stream", "record and version", "what", "producer", "consumers", "may write", "kept", "delivery", "codec"),
+        (
+            "stream",
+            "record, version",
+            "key",
+            "what",
+            "producer",
+            "consumers",
+            "may write",
+            "kept",
+            "order",
+            "delivery",
+            "codec",
+        ),
         [
             (
                 f"`{s.name}`",
                 f"[`{schema_of(s.record)}`](../schemas/json/{schema_of(s.record)}.json)",
+                "DGD",
                 s.what,
                 s.written_by,
                 s.read_by,
                 s.may_write,
                 s.kept + (", in memory" if s.in_memory else ""),
+                ORDERING,
                 s.delivery,
                 s.codec,
             )
@@ -92,6 +117,39 @@ def header_table(_: str = "") -> str:
             for name, value in nats.items()
         ],
     )
+
+
+def field_table(schema: Json) -> str:
+    """Every field of a record and of the structs inside it: name, type, whether a writer may leave it out, meaning."""
+    rows: list[tuple[str, ...]] = []
+
+    def add(node: Json, prefix: str) -> None:
+        for name, member in node["properties"].items():
+            needed = (
+                "yes" if name in node["required"] else f"no: `{msgspec.json.encode(member.get('default')).decode()}`"
+            )
+            rows.append((f"`{prefix}{name}`", _type_name(member), needed, member.get("description", "")))
+            inner = schema.get("$defs", {}).get(member.get("$ref", "").removeprefix("#/$defs/"), {})
+            if "properties" in inner:
+                add(inner, f"{prefix}{name}.")
+
+    add(schema, "")
+    return _table(("field", "type", "required, or what it is without", "meaning"), rows)
+
+
+def _type_name(node: Json) -> str:
+    """A type in words: `map to integer`, `string or null`."""
+    if "anyOf" in node:
+        return " or ".join(_type_name(option) for option in node["anyOf"])
+    if "$ref" in node:
+        return str(node["$ref"]).removeprefix("#/$defs/")
+    if "enum" in node:
+        return " or ".join(f"`{value}`" for value in node["enum"])
+    if isinstance(node.get("additionalProperties"), dict):
+        return f"map to {_type_name(node['additionalProperties'])}"
+    if node.get("type") == "array":
+        return f"list of {_type_name(node['items'])}"
+    return str(node.get("type", "any"))
 
 
 def reason_list(_: str = "") -> str:

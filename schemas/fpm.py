@@ -59,7 +59,7 @@ class FpmEnvelope(msgspec.Struct, frozen=True, gc=False):
 
     publisher_id: Unsigned
     sequence: Unsigned
-    published_at: Milliseconds  # since the epoch
+    published_at: Milliseconds  # since 1970, UTC
     topic: str
     payload: bytes
 

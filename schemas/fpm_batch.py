@@ -8,7 +8,7 @@ from headrace.schemas.base import Name, Record, Role, Seconds, Unsigned
 class FpmItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One FPM as it came. The payload stays encoded: the log keeps Dynamo's bytes, and one bad FPM spoils no batch."""
 
-    published_at: Seconds  # envelope time, seconds since the epoch
+    published_at: Seconds  # envelope time, seconds since 1970, UTC
     publisher_id: Unsigned  # of the envelope; not the worker's id
     sequence: Unsigned  # rises by one per message of a publisher
     payload: bytes  # the msgpack document of one FPM

@@ -22,7 +22,7 @@ def expected(folder: Path = FOLDER, docs: Path = DOCS) -> dict[Path, str]:
     files[folder / "asyncapi.yaml"] = asyncapi.to_yaml(asyncapi.document())
     for name in doctables.DOCUMENTS:
         if (docs / name).is_file():
-            files[docs / name] = doctables.fill((docs / name).read_text("utf-8"))
+            files[docs / name] = doctables.fill((docs / name).read_text("utf-8"), schemas)
     return files
 
 

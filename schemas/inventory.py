@@ -29,5 +29,5 @@ class RoleInventory(msgspec.Struct, frozen=True, kw_only=True):
 
 class WorkerInventory(Record, frozen=True, kw_only=True, tag="headrace.inventory.v1"):
     source: Name  # who looked
-    observed_at: Seconds  # seconds since the epoch
+    observed_at: Seconds  # seconds since 1970, UTC
     roles: dict[Role, RoleInventory]  # a role that is not named is unknown, not empty

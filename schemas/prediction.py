@@ -8,7 +8,7 @@ from headrace.schemas.base import Amount, Fraction, Name, Priority, Record, Seco
 class Prediction(Record, frozen=True, kw_only=True, tag="headrace.prediction.v1"):
     prediction_id: Name  # unique per source
     source: Name  # names that begin with "headrace." are the planner's own
-    made_at: Seconds  # seconds since the epoch
+    made_at: Seconds  # seconds since 1970, UTC
     expires_at: Seconds  # ticks after this do not use it
     requests_per_s: Amount | None  # arrivals per second; null: no opinion
     isl: Amount | None = None  # mean tokens

@@ -20,7 +20,7 @@ class Proposal(Record, frozen=True, kw_only=True, tag="headrace.proposal.v1"):
     proposal_id: Name  # unique per source
     source: Name  # names that begin with "headrace." are the planner's own
     kind: ProposalKind  # how the targets are meant
-    issued_at: Seconds  # seconds since the epoch
+    issued_at: Seconds  # seconds since 1970, UTC
     expires_at: Seconds  # ticks after this do not use it
     targets: dict[Role, Annotated[int, Meta(ge=0, le=100_000)]] = msgspec.field(default_factory=dict)  # replicas
     priority: Priority = 100  # smaller wins among SETs; load loop 10, throughput loop 20

@@ -5,7 +5,7 @@ from headrace.schemas.base import Record, Seconds, Serial
 
 class PlannerState(Record, frozen=True, kw_only=True, tag="headrace.state.v1"):
     epoch: Serial  # of the owner that took it
-    taken_at: Seconds  # seconds since the epoch
+    taken_at: Seconds  # seconds since 1970, UTC
     positions: dict[str, Serial]  # stream -> last position included
     crc32: Serial  # of `state`
     state: bytes  # Planner.snapshot(), base64 in JSON

@@ -20,8 +20,8 @@ MINUTE = 60
 DAY = 86_400
 MiB = 1024 * 1024
 
-AT_LEAST_ONCE = "at least once; a repeat has the same id and bytes"
-AT_MOST_ONCE = "at most once from the engines, at least once from here on"
+AT_LEAST_ONCE = "at least once"
+AT_MOST_ONCE = "at most once from the engines, then at least once"
 ORDERING = "per DGD"
 KEY = "the DGD, `namespace/name`"
 

@@ -30,7 +30,7 @@ class Distribution(msgspec.Struct, frozen=True, kw_only=True):
 class TrafficWindow(Record, frozen=True, kw_only=True, tag="headrace.traffic.v1"):
     window_id: Name  # unique per source and window: the identity for exactly-once counting
     source: Name  # who scraped
-    start: Seconds  # seconds since the epoch
+    start: Seconds  # seconds since 1970, UTC
     end: Seconds  # the event time of the window
     requests: Count | None  # arrivals (requests started), not completions
     isl: Distribution | None = None  # tokens

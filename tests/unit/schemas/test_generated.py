@@ -84,7 +84,7 @@ def test_the_check_names_what_is_stale_and_fails(
 
 def test_a_part_of_a_document_that_nobody_generates_is_an_error() -> None:
     with pytest.raises(HeadraceError, match="steam-table"):
-        fill("<!-- generated: steam-table -->\n<!-- end -->")
+        fill("<!-- generated: steam-table -->\n<!-- end -->", {})
 
 
 def test_the_yaml_is_the_document_and_always_the_same() -> None:
