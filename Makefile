@@ -19,7 +19,7 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(DEMO) ## a deployment that follows its load, on this machine; TRACE=file replays a request trace
-	@$(BIN)/headrace demo $(if $(TRACE),--trace "$(TRACE)")
+	@$(BIN)/headrace demo $(if $(TRACE),"$(TRACE)")
 
 test: $(DEV) ## all tests; JOBS=2 runs them in two processes, ARGS="-k kalman" picks some
 	@$(BIN)/pytest -n $(JOBS) $(ARGS)

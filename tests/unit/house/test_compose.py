@@ -1,5 +1,6 @@
 """docker-compose.yml and what it mounts: valid, pinned, reachable from this machine only, and started in order."""
 
+import itertools
 import re
 import shutil
 import subprocess
@@ -112,3 +113,16 @@ def test_prometheus_scrapes_the_port_that_the_planner_serves(root: Path, compose
     service, port = target.split(":")
     assert service == "planner"
     assert [p for p in compose["services"]["planner"]["ports"] if p.endswith(f":{port}")] != []
+
+
+@pytest.mark.parametrize("service", ["planner", "simulator"])
+@pytest.mark.parametrize("part", ["command", "healthcheck"])
+def test_the_command_line_knows_what_a_container_runs(compose: dict[str, Any], service: str, part: str) -> None:
+    words: list[str] = compose["services"][service][part]
+    words = words["test"][2:] if isinstance(words, dict) else words
+    subcommand = list(itertools.takewhile(lambda word: not word.startswith("-"), words))
+    subcommand = subcommand[:2] if subcommand[0] == "streams" else subcommand[:1]
+    program = Path(sys.executable).parent / "headrace"
+    result = subprocess.run([program, *subcommand, "--help"], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert [word for word in words if word.startswith("--") and word not in result.stdout] == []

@@ -22,7 +22,7 @@ def test_make_alone_lists_what_it_can_do(root: Path) -> None:
 
 
 def test_demo_takes_a_trace(root: Path) -> None:
-    assert 'headrace demo --trace "my trace.jsonl"' in make(root, "-n", "demo", "TRACE=my trace.jsonl")
+    assert 'headrace demo "my trace.jsonl"' in make(root, "-n", "demo", "TRACE=my trace.jsonl")
 
 
 def test_an_interpreter_that_does_not_work_is_refused_with_the_remedy(root: Path, tmp_path: Path) -> None:
