@@ -30,7 +30,3 @@ class SimClock:
 
     def now(self) -> float:
         return self.origin_s + self.elapsed_s
-
-    def wall_seconds(self, simulated_s: float) -> float:
-        """How long that takes on a real clock."""
-        return simulated_s / self.speed

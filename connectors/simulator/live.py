@@ -24,10 +24,23 @@ INVENTORY_S = 1.0  # wall seconds
 
 
 class LiveCluster:
-    """One simulated deployment that runs by itself. `cluster` may be read at any time (counts, frontend, GPU-hours)."""
+    """One simulated deployment that runs by itself. `cluster` may be read at any time (counts, frontend, GPU-hours).
 
-    def __init__(self, config: SimulatorConfig, trace: Trace, *, speed: float = 1.0, seed: int = 0) -> None:
+    It runs on a clock of its own that starts with `run`, or follows `now` (seconds since the epoch, at about `speed`)
+    where several processes share one.
+    """
+
+    def __init__(
+        self,
+        config: SimulatorConfig,
+        trace: Trace,
+        *,
+        speed: float = 1.0,
+        seed: int = 0,
+        now: Callable[[], float] | None = None,
+    ) -> None:
         self.clock = SimClock(config.origin_s, speed)
+        self._now = now or self.clock.now
         self.published = 0
         self._sink = EventPlaneSink(config)
         self.cluster = Cluster(config, trace, seed, self._sink)
@@ -37,7 +50,7 @@ class LiveCluster:
     @property
     def lag_s(self) -> float:
         """Simulated seconds by which the cluster is behind its clock."""
-        return max(0.0, self.clock.elapsed_s - self.cluster.now)
+        return max(0.0, self._elapsed_s() - self.cluster.now)
 
     def metrics(self) -> str:
         """The frontend's `/metrics`."""
@@ -48,14 +61,14 @@ class LiveCluster:
     ) -> None:
         """Run until `stop` is set, or the trace is through if `until_drained`. After a trace the workers idle on."""
         self.clock.start()
-        seen, inventory_at = -1, 0.0
+        loop = asyncio.get_running_loop()
+        seen, inventory_at = -1, loop.time()
         try:
             while not stop.is_set() and not (until_drained and self.cluster.drained):
                 await self._catch_up(publish, stop)
-                wall_s = self.clock.wall_seconds(self.clock.elapsed_s)
-                if self.cluster.revision != seen or wall_s >= inventory_at:
-                    changed, seen = self.cluster.revision != seen, self.cluster.revision
-                    inventory_at = wall_s + INVENTORY_S
+                changed = self.cluster.revision != seen
+                if changed or loop.time() >= inventory_at:
+                    seen, inventory_at = self.cluster.revision, loop.time() + INVENTORY_S
                     await publish_inventory(self.cluster.inventory())
                     if changed:
                         self._pulse()
@@ -81,13 +94,16 @@ class LiveCluster:
 
     async def _catch_up(self, publish: Publish, stop: asyncio.Event) -> None:
         """Simulate up to the clock, in slices, so that a reader of the bus is not hit by one huge burst."""
-        target = self.clock.elapsed_s
+        target = self._elapsed_s()
         while self.cluster.now < target and not stop.is_set():
             self.cluster.run_until(min(target, self.cluster.now + SLICE_S * self.clock.speed))
             for subject, payload in self._sink.take():
                 await publish(subject, payload)
                 self.published += 1
             await asyncio.sleep(0)
+
+    def _elapsed_s(self) -> float:
+        return self._now() - self.cluster.config.origin_s
 
     def _pulse(self) -> None:
         """Wake all who wait, once."""

@@ -23,11 +23,12 @@ LIMITS = Limits(max_num_batched_tokens=2048, max_num_seqs=64, max_kv_tokens=100_
 def disagg() -> Callable[..., SimulatorConfig]:
     """A disaggregated deployment: replicas per role, and any other field."""
 
-    def make(prefill: int = 1, decode: int = 1, *, limits: Limits = LIMITS, startup_s: float = 30.0, **more: Any):
-        role = {"limits": limits, "startup_s": startup_s}
+    def make(
+        prefill: int = 1, decode: int = 1, *, limits: Limits = LIMITS, startup_s: float = 30.0, **more: Any
+    ) -> SimulatorConfig:
         roles = {
-            "prefill": RoleConfig(replicas=prefill, **role),
-            "decode": RoleConfig(replicas=decode, gpus_per_replica=2, **role),
+            "prefill": RoleConfig(replicas=prefill, limits=limits, startup_s=startup_s),
+            "decode": RoleConfig(replicas=decode, gpus_per_replica=2, limits=limits, startup_s=startup_s),
         }
         return SimulatorConfig(**{"roles": roles, "timing": ROUND, "sla": Sla(ttft_ms=500, itl_ms=20), **more})
 
@@ -38,7 +39,7 @@ def disagg() -> Callable[..., SimulatorConfig]:
 def agg() -> Callable[..., SimulatorConfig]:
     """An aggregated deployment."""
 
-    def make(replicas: int = 1, *, limits: Limits = LIMITS, startup_s: float = 30.0, **more: Any):
+    def make(replicas: int = 1, *, limits: Limits = LIMITS, startup_s: float = 30.0, **more: Any) -> SimulatorConfig:
         roles = {"agg": RoleConfig(replicas=replicas, limits=limits, startup_s=startup_s)}
         return SimulatorConfig(**{"roles": roles, "timing": ROUND, "sla": Sla(ttft_ms=500, itl_ms=40), **more})
 

@@ -91,7 +91,7 @@ def test_counters_rise_by_one_from_one_for_each_worker(
 
 def test_an_idle_worker_sends_an_all_zero_heartbeat_after_each_second_of_silence(
     disagg: Config, trace: Traces, recorder: Any
-) -> None:
+) -> None:  # dynamo#11329: without it a worker looks busy for ever
     cluster = Cluster(disagg(), trace((2.5, 1000, 1)), 1, recorder)
     cluster.run_until(5.6)
     assert [at for at, _ in recorder.of("decode")] == [1.0, 2.0, 3.0, 4.0, 5.0]
