@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,18 +11,17 @@ from headrace.schemas.ack import AckStatus, DecisionAck
 from headrace.schemas.codec import decode
 from headrace.schemas.decision import Decision
 from headrace.schemas.errors import RecordError
-from headrace.schemas.streams import ACKS, DECISIONS, Stream
+from headrace.schemas.streams import ACKS, DECISIONS
 from headrace.streams.cli import output
 from headrace.streams.cli.connect import SHORT_PATIENCE_S, Client, open_bus, run_until_stopped
 from headrace.streams.cli.output import Column, Row
 from headrace.streams.cli.settings import Settings
-from headrace.streams.cli.streams_tail import Tail, end_of, messages
+from headrace.streams.cli.streams_tail import newest
 
 OUTSTANDING = "outstanding"
 UNANSWERED = "unanswered"
 ADVISORY = "advisory"
 _MARGIN_S = 60.0  # an executor's clock and the broker's may differ by this
-_WIDER = 8
 
 Place = tuple[str, int, int]  # DGD, epoch, id
 
@@ -82,29 +81,14 @@ async def read_both(
     bus: Bus, dgd: str | None, limit: int, stop: asyncio.Event
 ) -> tuple[list[Decision], list[DecisionAck]]:
     """The newest `limit` decisions, and the acks that may be about them."""
-    found = await _newest(bus, DECISIONS, dgd, stop, lambda some: len(some) >= limit)
+    found = await newest(bus, DECISIONS, dgd, stop, lambda some: len(some) >= limit)
     decisions = {place(r): (r, m) for r, m in _decoded(found) if isinstance(r, Decision)}  # a repeat is the same record
     chosen = list(decisions.values())[-limit:]
     if not chosen:
         return [], []
     since = chosen[0][1].stored_at - _MARGIN_S
-    heard = await _newest(bus, ACKS, dgd, stop, lambda some: some[0].stored_at < since)
+    heard = await newest(bus, ACKS, dgd, stop, lambda some: some[0].stored_at < since)
     return [record for record, _ in chosen], [r for r, _ in _decoded(heard) if isinstance(r, DecisionAck)]
-
-
-async def _newest(
-    bus: Bus, stream: Stream, dgd: str | None, stop: asyncio.Event, enough: Callable[[list[Message]], bool]
-) -> list[Message]:
-    """The newest messages of a stream, oldest first: reads further back until it is `enough`, or all."""
-    end = await end_of(bus, stream)
-    back = 64
-    while True:
-        begin = max(1, end - back)
-        tail = Tail(stream.name, dgd, begin, follow=False)
-        found = [message async for message in messages(bus, stream, tail, stop)]
-        if begin == 1 or stop.is_set() or (found and enough(found)):
-            return found
-        back *= _WIDER
 
 
 def _decoded(found: Iterable[Message]) -> Iterable[tuple[Any, Message]]:
@@ -149,13 +133,13 @@ def _reasons(row: Row) -> str:
 
 COLUMNS = (
     Column("id", lambda row: str(row["decision_id"]), right=True),
-    Column("epoch", lambda row: str(row["epoch"]), right=True),
+    Column("epoch", lambda row: str(row["epoch"]), right=True, optional=True),
     Column("time", lambda row: output.when(row["issued_at"])),
     Column("dgd", lambda row: str(row["dgd"])),
     Column("targets", _moves),
-    Column("reasons", _reasons),
+    Column("reasons", _reasons, wrap=True),
     Column("status", lambda row: str(row["status"])),
-    Column("executor", lambda row: row["executor"] or "-"),
-    Column("delay", lambda row: output.duration(row["delay_s"])),
-    Column("advisory", lambda row: "yes" if row["advisory"] else "no"),
+    Column("executor", lambda row: row["executor"] or "-", optional=True),
+    Column("delay", lambda row: output.duration(row["delay_s"]), optional=True),
+    Column("advisory", lambda row: "yes" if row["advisory"] else "no", optional=True),
 )

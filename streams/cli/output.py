@@ -4,9 +4,9 @@ import os
 import select
 import string
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import click
 import msgspec
@@ -18,16 +18,23 @@ Row = Mapping[str, Any]
 # Bytes of others must not move the cursor of a terminal: control characters are shown, not sent.
 _CONTROLS = {c: f"\\x{c:02x}" for c in (*range(0x20), *range(0x7F, 0xA0))}
 _CONTROLS_IN_JSON = {c: f"\\u{c:04x}" for c in range(0x7F, 0xA0)}  # the others JSON itself escapes
+_GAP = 2  # between the columns of a table
+_LEAST_WRAPPED = 24  # characters of a column whose text is wrapped
 _PRINTABLE = frozenset(string.printable.encode()) - frozenset(b"\t\n\r\x0b\x0c")
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of a listing; JSON shows the whole rows instead."""
+    """One column of a listing; JSON shows the whole rows instead.
+
+    On a narrow terminal optional columns are left out, the last first; `wrap` marks those that may take several lines.
+    """
 
     title: str
     text: Callable[[Row], str]
     right: bool = False
+    optional: bool = False
+    wrap: bool = False
 
 
 def on_terminal() -> bool:
@@ -78,30 +85,49 @@ def to_json(value: Any, *, pretty: bool = False) -> str:
     return (msgspec.json.format(text, indent=2) if pretty else text).decode().translate(_CONTROLS_IN_JSON)
 
 
-def show(rows: Sequence[Row], columns: Sequence[Column], *, as_json: bool, title: str = "") -> None:
+def show(rows: Sequence[Row], columns: Sequence[Column], *, as_json: bool) -> None:
     """Print rows: a JSON array if asked for, a table on a terminal, tab-separated values in a pipe."""
     if as_json:
         write(to_json(list(rows), pretty=on_terminal()))
         return
     cells = [[printable(column.text(row)) for column in columns] for row in rows]
     if on_terminal():
-        _table(cells, columns, title)
+        _table(cells, columns)
         return
     for line in ([column.title for column in columns], *cells):
         write("\t".join(line))
 
 
-def _table(cells: Iterable[Sequence[str]], columns: Sequence[Column], title: str) -> None:
+def _table(cells: Sequence[Sequence[str]], columns: Sequence[Column]) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, header_style="bold", title=title or None, title_justify="left")
-    for column in columns:
-        table.add_column(column.title, justify="right" if column.right else "left")
+    console = Console()
+    chosen = fitting(cells, columns, console.width)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for i in chosen:
+        column = columns[i]
+        justify: Literal["left", "right"] = "right" if column.right else "left"
+        table.add_column(column.title, justify=justify, no_wrap=not column.wrap, overflow="fold")
     for line in cells:
-        table.add_row(*(Text(cell) for cell in line))  # Text: brackets are no markup here
-    Console().print(table)
+        table.add_row(*(Text(line[i]) for i in chosen))  # Text: brackets are no markup here
+    console.print(table)
+
+
+def fitting(cells: Sequence[Sequence[str]], columns: Sequence[Column], width: int) -> list[int]:
+    """The indices of the columns that fit into a line of so many characters, and of those that must be there."""
+    needed = [
+        _LEAST_WRAPPED if column.wrap else max(len(column.title), *(len(line[i]) for line in cells), 0)
+        for i, column in enumerate(columns)
+    ]
+    chosen = list(range(len(columns)))
+    for i in reversed(range(len(columns))):
+        if sum(needed[k] + _GAP for k in chosen) - _GAP <= width:
+            break
+        if columns[i].optional:
+            chosen.remove(i)
+    return chosen
 
 
 def printable(text: str) -> str:

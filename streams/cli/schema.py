@@ -32,8 +32,8 @@ COLUMNS = (
     output.Column("record", lambda row: row["record"]),
     output.Column("schema", lambda row: row["schema"]),
     output.Column("stream", lambda row: row["stream"] or "-"),
-    output.Column("codec", lambda row: row["codec"]),
-    output.Column("what", lambda row: row["what"]),
+    output.Column("codec", lambda row: row["codec"], optional=True),
+    output.Column("what", lambda row: row["what"], wrap=True),
 )
 
 

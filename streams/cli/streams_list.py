@@ -24,15 +24,15 @@ _NEWEST_S = 2.0  # how long the newest message may take to come
 
 TABLE = (
     Column("name", lambda row: row["name"]),
-    Column("record", lambda row: row["record"]),
-    Column("kept", lambda row: row["kept"]),
-    Column("written by", lambda row: row["written_by"]),
-    Column("read by", lambda row: row["read_by"]),
+    Column("record", lambda row: row["record"], optional=True),
+    Column("kept", lambda row: row["kept"], optional=True),
+    Column("written by", lambda row: row["written_by"], optional=True, wrap=True),
+    Column("read by", lambda row: row["read_by"], optional=True, wrap=True),
 )
 
 
-def _number(name: str) -> Column:
-    return Column(name.replace("_", " "), lambda row: "-" if row[name] is None else str(row[name]), right=True)
+def _number(name: str, *, optional: bool = False) -> Column:
+    return Column(name, lambda row: "-" if row[name] is None else str(row[name]), right=True, optional=optional)
 
 
 def _bytes(row: Row) -> str:
@@ -44,7 +44,7 @@ def _bytes(row: Row) -> str:
 CONTENT = (
     _number("messages"),
     Column("bytes", _bytes, right=True),
-    _number("first"),
+    _number("first", optional=True),
     _number("last"),
     Column("last time", lambda row: output.when(row["last_time"])),
 )
@@ -61,8 +61,7 @@ def list_streams(settings: Settings, *, as_json: bool) -> None:
             click.echo("What a bus holds of them: name one with --bus nats://HOST:PORT.", err=True)
         return
     contents = run_until_stopped(lambda _: _contents(settings))
-    # Who writes and reads is in the way of the numbers on a terminal's line.
-    columns = (*TABLE[:1], *CONTENT, *TABLE[1:3]) if output.on_terminal() else (*TABLE, *CONTENT)
+    columns = (TABLE[0], *CONTENT, *TABLE[1:]) if output.on_terminal() else (*TABLE, *CONTENT)
     output.show([row | content for row, content in zip(rows, contents, strict=True)], columns, as_json=as_json)
 
 

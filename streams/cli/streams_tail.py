@@ -2,7 +2,7 @@
 
 import asyncio
 from base64 import b64encode
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -21,6 +21,8 @@ from headrace.streams.cli.connect import PATIENCE_S, SHORT_PATIENCE_S, Client, o
 from headrace.streams.cli.settings import Settings
 
 POLL_S = 0.5  # how often a waiting command looks whether its pipe is still read
+_FIRST_LOOK = 64  # positions before the end
+_WIDER = 8
 QUIET_S = 5.0  # for a message that the bus says is there
 
 
@@ -53,18 +55,40 @@ def tail_stream(settings: Settings, tail: Tail) -> None:
     async def main(stop: asyncio.Event) -> None:
         client = Client("tail", patience_s=PATIENCE_S if tail.follow else SHORT_PATIENCE_S)
         left = tail.limit
-        async with open_bus(settings, client) as records:
-            async with aclosing(messages(records.bus, stream, tail, stop)) as found:
-                async for message in found:
-                    output.write(_laid_out(message) if pretty else output.to_json(shown(message)))
-                    left = None if left is None else left - 1
-                    if left == 0:
-                        return
+        async with (
+            open_bus(settings, client) as records,
+            aclosing(messages(records.bus, stream, tail, stop)) as found,
+        ):
+            async for message in found:
+                output.write(_laid_out(message) if pretty else output.to_json(shown(message)))
+                left = None if left is None else left - 1
+                if left == 0:
+                    return
 
     run_until_stopped(main)
 
 
-async def messages(bus: Bus, stream: Stream, tail: Tail, stop: asyncio.Event) -> AsyncIterator[Message]:
+async def newest(
+    bus: Bus, stream: Stream, dgd: str | None, stop: asyncio.Event, enough: Callable[[list[Message]], bool]
+) -> list[Message]:
+    """The newest messages of a stream, oldest first: reads further back until it is `enough`, or all.
+
+    Raises click.Abort when stopped: a part would look like the whole.
+    """
+    end, back = await end_of(bus, stream), _FIRST_LOOK
+    first = (await bus.info(stream)).first_position
+    while True:
+        begin = max(1, end - back)
+        tail = Tail(stream.name, dgd, begin, follow=False)
+        found = [message async for message in messages(bus, stream, tail, stop)]
+        if stop.is_set():
+            raise click.Abort
+        if begin <= max(1, first) or (found and enough(found)):
+            return found
+        back *= _WIDER
+
+
+async def messages(bus: Bus, stream: Stream, tail: Tail, stop: asyncio.Event) -> AsyncGenerator[Message, None]:
     """The messages that are asked for, in order. Raises BusError where the stream does not exist or cannot be read."""
     end = await end_of(bus, stream)
     after = _after(tail, end)
