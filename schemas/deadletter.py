@@ -9,7 +9,7 @@ UNKNOWN_DGD = "unknown/unknown"
 class DeadLetter(Record, frozen=True, kw_only=True, tag="headrace.deadletter.v1"):
     """``dgd`` is `unknown/unknown` where the bytes do not tell. ``data`` is cut at 64 KiB; ``size`` is the whole."""
 
-    reason: DeadLetterReasonName
+    reason: DeadLetterReasonName  # for filters
     message: str  # for people: the input, the rule that it broke
     reader: str  # who could not use it
     stream: str  # our stream, or the foreign subject or URL it came from
