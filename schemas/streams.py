@@ -65,7 +65,6 @@ FPM = Stream(
     may_write="sources",
     codec="msgpack",
     keep_s=10 * MINUTE,
-    in_memory=True,
     delivery=AT_MOST_ONCE,
 )
 TRAFFIC = Stream(

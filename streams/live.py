@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
+from nats import errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
@@ -81,6 +82,7 @@ async def run_live(live: LiveCluster, records: RecordBus, options: LiveOptions, 
         await records.publish(inventory)
 
     client = await core_client(records)
+    engines = EventPlane(client)
     try:
         await client.subscribe(scale_subject(options.prefix, dgd), cb=scale)
         async with MetricsServer(live.metrics, options.metrics_host, options.metrics_port) as server:
@@ -88,10 +90,27 @@ async def run_live(live: LiveCluster, records: RecordBus, options: LiveOptions, 
             async with asyncio.TaskGroup() as group:
                 if options.follow:
                     group.create_task(executor(LocalScaler(live), records, dgd, "simulator").run(stop))
-                await live.run(client.publish, publish_inventory, stop, until_drained=options.until_drained)
+                await live.run(engines.publish, publish_inventory, stop, until_drained=options.until_drained)
                 stop.set()
     finally:
         await client.close()
+
+
+class EventPlane:
+    """Publishes as engines do: at most once. What they say while the server is away is gone, and counted."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.lost = 0
+
+    async def publish(self, subject: str, payload: bytes) -> None:
+        if not self._client.is_connected:
+            self.lost += 1
+            return
+        try:
+            await self._client.publish(subject, payload)
+        except errors.Error:
+            self.lost += 1
 
 
 def _scaled(live: LiveCluster, data: bytes) -> ScaleReply:

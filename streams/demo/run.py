@@ -3,6 +3,7 @@
 import asyncio
 import tempfile
 from asyncio.subprocess import Process
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -99,13 +100,14 @@ class Demo:
             sla = (planner.ttft_ms, planner.itl_ms)
             return render(self.watch, self.progress, title=trace.name, duration_s=trace.duration_s, sla=sla)
 
-        with Live(frame(), console=self.console, refresh_per_second=FRAMES_PER_S, transient=False) as live:
+        picture = Live(frame(), console=self.console, refresh_per_second=FRAMES_PER_S) if self.console.is_terminal else None
+        with picture or nullcontext():
             while not stop.is_set() and (until is None or loop.time() < until):
                 if self.report is not None and until is None:
                     until = loop.time() + SETTLE_S
                 processes.check()
-                if self.console.is_terminal:
-                    live.update(frame())
+                if picture is not None:
+                    picture.update(frame())
                 elif loop.time() >= said_at + PLAIN_EVERY_S:
                     said_at = loop.time()
                     self.console.print(self._line(trace), highlight=False)

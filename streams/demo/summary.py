@@ -31,6 +31,9 @@ def table(report: SimulationReport, compared: Comparison, *, issued: int, settle
     for name in ("", "goodput", "GPU-hours", "TTFT p99", "ITL p99"):
         t.add_column(name, justify="left" if not name else "right")
     t.add_row("Headrace", f"{report.goodput:.1%}", f"{report.gpu_hours:.2f}", _ms(report.ttft_ms.p99), _ms(report.itl_ms.p99))
+    line = compared.goodput_at_equal_gpu_hours
+    if line is not None:
+        t.add_row("fixed fleets at equal GPU-hours, on the line between them", f"{line:.1%}", f"{report.gpu_hours:.2f}", "", "")
     for title, fleet in (
         ("best fixed fleet at no more GPU-hours", compared.best_no_dearer),
         ("cheapest fixed fleet that does no worse", compared.cheapest_no_worse),

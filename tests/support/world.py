@@ -54,15 +54,15 @@ def raw_batch(role: str, at: float, *payloads: bytes) -> FpmBatch:
 
 def inventory(at: float, gpus: int | None = 1, starting: dict[str, int] | None = None, **ready: int) -> WorkerInventory:
     roles = {
-        role: RoleInventory(
-            ready=n, starting=(starting or {}).get(role, 0), gpus_per_replica=gpus, capabilities=LIMITS
-        )
+        role: RoleInventory(ready=n, starting=(starting or {}).get(role, 0), gpus_per_replica=gpus, capabilities=LIMITS)
         for role, n in ready.items()
     }
     return WorkerInventory(dgd=DGD, source="test", observed_at=at, roles=roles)
 
 
-def window(start: float, end: float, requests: int | None, isl: float = 1000.0, osl: float = 200.0, **more: object) -> TrafficWindow:
+def window(
+    start: float, end: float, requests: int | None, isl: float = 1000.0, osl: float = 200.0, **more: object
+) -> TrafficWindow:
     count = requests or 0
     fields: dict[str, object] = {
         "isl": Distribution(count=count, mean=isl if count else None),

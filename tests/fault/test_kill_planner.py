@@ -1,0 +1,74 @@
+"""kill -9 of the planner at random moments of a simulated hour: ids go on, nothing counts twice, nothing stale is applied."""
+
+import asyncio
+import random
+import signal
+from pathlib import Path
+
+import pytest
+from audit import audit, distinct_fpms
+from deployment import DGD, Deployment, deployment
+from planner_process import start_planner
+
+from headrace.schemas.streams import ACKS, DECISIONS, FPM, TICKS, TRAFFIC
+
+KILLS = 20
+SPEED = 40.0
+
+
+async def new_decision_or(deployed: Deployment, seconds: float) -> None:
+    """Wait until the log holds one more decision than now, or for so long."""
+    before = await deployed.records.bus.last(DECISIONS, DGD)
+    for _ in range(int(seconds / 0.05)):
+        await asyncio.sleep(0.05)
+        now = await deployed.records.bus.last(DECISIONS, DGD)
+        if (now and now.position) != (before and before.position):
+            return
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(420)
+async def test_twenty_kills_of_the_planner_leave_no_gap_no_repeat_and_no_stale_action(tmp_path: Path) -> None:
+    rng = random.Random(20)
+    log = tmp_path / "planner.log"
+    async with deployment(tmp_path, speed=SPEED) as deployed:
+        killed_before_first_tick = 0
+        for kill in range(KILLS):
+            ticks = await deployed.records.bus.last(TICKS, DGD)
+            planner = await start_planner(deployed.config, log)
+            # Half of the kills fall at any moment, half right behind a decision: between its log entry and what follows.
+            if kill % 2:
+                await new_decision_or(deployed, 6.0)
+                await asyncio.sleep(rng.uniform(0.0, 0.02))
+            else:
+                await asyncio.sleep(rng.uniform(0.6, 5.0))
+            assert planner.returncode is None, log.read_text()
+            planner.send_signal(signal.SIGKILL)
+            await planner.wait()
+            after = await deployed.records.bus.last(TICKS, DGD)
+            killed_before_first_tick += (ticks and ticks.position) == (after and after.position)
+        planner = await start_planner(deployed.config, log)
+        await asyncio.sleep(6.0)
+        planner.terminate()
+        assert await planner.wait() == 0, log.read_text()
+        decisions, acks, ticks_all = [await deployed.read_all(s) for s in (DECISIONS, ACKS, TICKS)]
+        batches, windows = await deployed.read_all(FPM), await deployed.read_all(TRAFFIC)
+        last = ticks_all[-1]
+        found = audit(decisions, acks, deployed.scaler.calls, ticks_all)
+        position = last.positions["fpm"]
+        in_log = distinct_fpms(batch for batch, at in await deployed.read_pairs(FPM) if at <= position)
+        print(
+            f"\n{KILLS} kills ({killed_before_first_tick} before a first tick): {found}; FPMs on the log {in_log}, counted "
+            f"{last.counters['fpm_seen']} once, {last.counters['fpm_duplicate']} known as repeated; {len(batches)} batches, "
+            f"{len(windows)} traffic windows, {len({w.window_id for w in windows})} different"
+        )
+        assert found.clean
+        assert found.decisions >= 5
+        assert last.counters["fpm_seen"] == in_log
+        assert last.epoch == KILLS + 1 - killed_early(log)
+
+
+def killed_early(log: Path) -> int:
+    """Planners that were killed before they had begun their epoch."""
+    begun = log.read_text().count("planning in epoch")
+    return KILLS + 1 - begun
