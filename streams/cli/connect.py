@@ -15,7 +15,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import parse_qsl, urlsplit
 
 from headrace.schemas.errors import BusError
 from headrace.schemas.streams import Stream
@@ -107,8 +108,10 @@ def nats_options(bus: BusSettings, url: str, client: Client) -> "NatsOptions":
         "cert": _path(bus.tls_cert),
         "cert_key": _path(bus.tls_key),
     }
-    options = replace(NatsOptions.from_url(url), name=client.name, patience_s=client.patience_s)
-    return replace(options, **{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
+    ours: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    said = dict(parse_qsl(urlsplit(url).query))
+    ours |= {name: getattr(client, name) for name in ("name", "patience_s") if name not in said}
+    return replace(NatsOptions.from_url(url), **ours)
 
 
 def store_of(bus: BusSettings) -> Path | None:

@@ -121,7 +121,7 @@ def _row(decision: Decision, fate: Fate) -> dict[str, Any]:
 def _moves(row: Row) -> str:
     before = row["previous"]
     moves = ((role, before.get(role, "?"), n) for role, n in sorted(row["targets"].items()))
-    return ", ".join(f"{role} {n}" if was == n else f"{role} {was}→{n}" for role, was, n in moves)
+    return ", ".join(f"{role} {n}" if was == n else f"{role} {was}->{n}" for role, was, n in moves)
 
 
 def _reasons(row: Row) -> str:

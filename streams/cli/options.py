@@ -31,8 +31,8 @@ set_option = click.option(
 bus_option = click.option(
     "--bus",
     metavar="URL",
-    help="nats://HOST:PORT, tls://HOST:PORT, or `embedded`: the server that a `headrace run` here has started.  "
-    "[env: HEADRACE_BUS_URL; default: embedded]",
+    help="nats://HOST:PORT, tls://HOST:PORT, or `embedded`: a server of our own on the directory bus.store, which "
+    "`headrace run` starts and other commands find.  [env: HEADRACE_BUS_URL; default: embedded]",
 )
 dgd_option = click.option(
     "--dgd",
