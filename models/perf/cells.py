@@ -38,14 +38,13 @@ class Grid:
         """The cell of each row; `x` has shape (features, rows), any value >= 0."""
         cell = np.zeros(x.shape[1], dtype=np.int64)
         for column, (low, high, steps) in zip(x, self.axes, strict=True):
-            cell = cell * steps + np.searchsorted(_edges(low, high, steps), column, side="right")
+            cell = cell * steps + np.searchsorted(edges(low, high, steps), column, side="right")
         return cell
 
 
 @cache
-def _edges(low: float, high: float, steps: int) -> Array:
-    """The bounds between the cells of an axis, shape (steps - 1,). Compared with, not computed per row: bit for bit the
-    same on every machine."""
+def edges(low: float, high: float, steps: int) -> Array:
+    """The bounds between the cells of an axis, shape (steps - 1,); compared with, so that every machine agrees."""
     return np.array([2.0 ** (low + (high - low) * i / steps) for i in range(1, steps)])
 
 

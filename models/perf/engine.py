@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from headrace.models.perf import rows as r
+from headrace.models.perf.bend import fit_bent
 from headrace.models.perf.cells import Cells, Grid
-from headrace.models.perf.fit import fit_cells
+from headrace.models.perf.fit import fit, table_of
 from headrace.models.perf.line import Array, Line
 from headrace.models.perf.rows import Column
 from headrace.models.perf.tally import Tally
@@ -177,17 +178,23 @@ class EngineModel:
         return self._now().learned.prefill_tokens.known
 
     def coefficients(self, kind: Kind) -> dict[str, float] | None:
-        """intercept_s, per_prefill_token_s, per_decode_request_s, per_kv_token_s, samples; None while not ready."""
+        """intercept_s, per_prefill_token_s, per_decode_request_s, per_kv_token_s, samples; None while not ready.
+
+        Where the prefill line bends, also bend_tokens and per_token_beyond_bend_s.
+        """
         line = self.line(kind)
         if line is None:
             return None
-        return {
+        found = {
             "intercept_s": line.intercept_s,
             "per_prefill_token_s": line.per_prefill_token_s,
             "per_decode_request_s": line.per_decode_request_s,
             "per_kv_token_s": line.per_kv_token_s,
             "samples": float(self.samples(kind)),
         }
+        if line.per_token_beyond_bend_s:
+            found |= {"bend_tokens": line.bend_tokens, "per_token_beyond_bend_s": line.per_token_beyond_bend_s}
+        return found
 
     def to_state(self) -> dict[str, Any]:
         """The whole model as plain lists and numbers, for JSON; `from_state` restores it exactly."""
@@ -230,7 +237,14 @@ class EngineModel:
     def _fit(self, kind: Kind, cells: Cells) -> Line | None:
         if cells.seen < self._min_observations:
             return None
-        found = fit_cells(cells, relative=kind is Kind.PREFILL)
+        if kind is Kind.PREFILL:
+            bent = fit_bent(cells)
+            if bent is None:
+                return None
+            slope, *beyond = bent.fit.slopes
+            return Line(bent.fit.intercept, slope, 0.0, 0.0, bent.bend, sum(beyond))
+        table = table_of(cells, relative=False)
+        found = None if table is None else fit(table.moments())
         if found is None:
             return None
         return Line(found.intercept, **{PRICES[f]: s for f, s in zip(FEATURES[kind], found.slopes, strict=True)})

@@ -4,12 +4,11 @@ Exact and deterministic: with at most two features there are at most eight sets 
 those whose solution is non-negative is the answer (each is solved anew, nothing is clamped afterwards).
 """
 
-from dataclasses import dataclass
-from itertools import product
+from dataclasses import dataclass, replace
+from itertools import combinations_with_replacement, product
 from math import sqrt
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headrace.models.perf.cells import Cells
 from headrace.models.perf.line import FLOOR_S, Array
@@ -43,10 +42,42 @@ class Fit:
     noise: float
 
 
-def fit_cells(cells: Cells, *, relative: bool) -> Fit | None:
-    """The line through `cells`; with `relative`, relative errors above `WEIGHT_FLOOR_S` count, else absolute ones.
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The n cells that have rows: rows, what a row counts, means and co-moments as in `Cells`."""
 
-    Cells that a first, resistant line finds far off (a few rows of a stall in a load hardly seen) count for less.
+    rows: Array  # (n,)
+    share: Array  # (n,)
+    mean: Array  # (n, k)
+    moment: Array  # (n, k(k+1)/2)
+
+    def moments(self) -> Moments:
+        """The weighted sums over all cells."""
+        weight = self.share * self.rows
+        total = float(weight.sum())
+        centre = [float((weight * m).sum()) / total for m in self.mean.T]
+        scale = [c if c > 0 else 1.0 for c in centre]
+        away = [m - c for m, c in zip(self.mean.T, centre, strict=True)]
+        together = {}
+        for p, (i, j) in enumerate(combinations_with_replacement(range(len(centre)), 2)):
+            within_and_between = float((self.share * self.moment[:, p] + weight * away[i] * away[j]).sum())
+            together[i, j] = together[j, i] = within_and_between / (total * scale[i] * scale[j])
+        d = len(centre) - 1
+        return Moments(
+            rows=float(self.rows.sum()),
+            mean_x=tuple(centre[:d]),
+            mean_y=centre[d],
+            xx=tuple(tuple(together[i, j] for j in range(d)) for i in range(d)),
+            xy=tuple(together[i, d] for i in range(d)),
+            yy=together[d, d],
+        )
+
+
+def table_of(cells: Cells, *, relative: bool) -> Table | None:
+    """The cells to fit a line through; None where there are none, or none that a line can go through.
+
+    With `relative`, relative errors above `WEIGHT_FLOOR_S` count, else absolute ones. Cells that a first, resistant
+    line finds far off (a few rows of a stall in a load hardly seen) count for less.
     """
     if not cells.seen:
         return None
@@ -54,38 +85,14 @@ def fit_cells(cells: Cells, *, relative: bool) -> Fit | None:
     mean = cells.mean[used]
     fresh = 1.0 / np.maximum(1.0, (cells.seen - cells.last[used]) / STALE_ROWS)
     by_error = fresh * (WEIGHT_FLOOR_S / np.maximum(mean[:, -1], WEIGHT_FLOOR_S)) ** 2
-    first = fit(_moments(cells, used, by_error))
+    table = Table(cells.count[used], by_error, mean, cells.moment[used])
+    first = fit(table.moments())
     if first is None:
         return None
     line = first.intercept + sum(x * slope for x, slope in zip(mean.T, first.slopes, strict=False))
     off = np.maximum(line / mean[:, -1], mean[:, -1] / np.maximum(line, FLOOR_S))
     trust = np.minimum(1.0, FAR_OFF / off) ** 2
-    if relative and trust.min() == 1.0:
-        return first
-    return fit(_moments(cells, used, (by_error if relative else fresh) * trust))
-
-
-def _moments(cells: Cells, used: NDArray[np.int64], share: Array) -> Moments:
-    """The sums over the cells `used`, each row of which counts `share`, both of shape (n,)."""
-    mean, moment = cells.mean[used], cells.moment[used]
-    weight = share * cells.count[used]
-    total = float(weight.sum())
-    centre = [float((weight * m).sum()) / total for m in mean.T]
-    scale = [c if c > 0 else 1.0 for c in centre]
-    product_of = {
-        (i, j): float((share * moment[:, p] + weight * (mean[:, i] - centre[i]) * (mean[:, j] - centre[j])).sum())
-        / (total * scale[i] * scale[j])
-        for p, (i, j) in enumerate(cells.pairs)
-    }
-    d = len(centre) - 1
-    return Moments(
-        rows=float(cells.count[used].sum()),
-        mean_x=tuple(centre[:d]),
-        mean_y=centre[d],
-        xx=tuple(tuple(product_of[min(i, j), max(i, j)] for j in range(d)) for i in range(d)),
-        xy=tuple(product_of[i, d] for i in range(d)),
-        yy=product_of[d, d],
-    )
+    return replace(table, share=(by_error if relative else fresh) * trust)
 
 
 def fit(m: Moments) -> Fit | None:
@@ -94,10 +101,8 @@ def fit(m: Moments) -> Fit | None:
     Where the data cannot tell the fixed cost from the prices (loads that hardly vary), the fixed cost is held near
     zero: twice the load is then expected to take twice as long, and capacity is never better than what was seen.
     """
-    free = max(1.0, m.rows - len(m.mean_x) - 1)
-    plain = _best(m, EXACT)
-    noise2 = max(0.0, plain.loss) * m.rows / free
-    prior = PRIOR * noise2 / m.rows + EXACT
+    noise = noise_of(m)
+    prior = PRIOR * noise**2 / m.rows + EXACT
     best = _best(m, prior)
     if not any(best.slopes):
         best_flat = _flat(m)
@@ -106,7 +111,13 @@ def fit(m: Moments) -> Fit | None:
         best = best_flat
     intercept = max(0.0, 1.0 - sum(best.slopes)) / (1.0 + prior) if best.free_intercept else 0.0
     slopes = tuple(m.mean_y * s / x if x > 0 else 0.0 for s, x in zip(best.slopes, m.mean_x, strict=True))
-    return Fit(m.mean_y * intercept, slopes, sqrt(noise2))
+    return Fit(m.mean_y * intercept, slopes, noise)
+
+
+def noise_of(m: Moments) -> float:
+    """Relative standard deviation of the residuals of the best non-negative line."""
+    free = max(1.0, m.rows - len(m.mean_x) - 1)
+    return sqrt(max(0.0, _best(m, EXACT).loss) * m.rows / free)
 
 
 @dataclass(frozen=True, slots=True)
