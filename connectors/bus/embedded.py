@@ -22,6 +22,7 @@ from headrace.schemas.errors import BusError
 
 MiB = 1024 * 1024
 STOP_S = 10.0
+LOCK_WAIT_S = 3.0  # the server of a killed parent needs a moment to end
 
 
 class EmbeddedNats:
@@ -78,6 +79,10 @@ class EmbeddedNats:
     def log_path(self) -> Path:
         return self.store_dir / "nats-server.log"
 
+    @property
+    def _complaints(self) -> Path:
+        return self.store_dir / "nats-server.err"
+
     def start(self) -> None:
         """Start and wait until it listens.
 
@@ -87,7 +92,7 @@ class EmbeddedNats:
             return
         binary = _binary()
         self.store_dir.mkdir(parents=True, exist_ok=True)
-        lock = _lock(self.store_dir)
+        lock = _lock(self.store_dir, LOCK_WAIT_S)
         try:
             ports = self._clean_ports_dir()
             config = self.store_dir / "nats-server.conf"
@@ -131,14 +136,16 @@ class EmbeddedNats:
             "GOMEMLIMIT": f"{self._memory_bytes // MiB}MiB",
             "HEADRACE_KEEP_FDS": str(lock_fd),
         }
-        return subprocess.Popen(
-            [sys.executable, "-I", "-S", embedded_guard.__file__, str(STOP_S), *command],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            pass_fds=(lock_fd,),
-            start_new_session=True,  # Ctrl-C is for the parent, which stops the server when it is done with it
-            env=environment,
-        )
+        with self._complaints.open("wb") as complaints:
+            return subprocess.Popen(
+                [sys.executable, "-I", "-S", embedded_guard.__file__, str(STOP_S), *command],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=complaints,
+                pass_fds=(lock_fd,),
+                start_new_session=True,  # Ctrl-C is for the parent, which stops the server when it is done with it
+                env=environment,
+            )
 
     def _wait_until_listening(self, ports: Path) -> None:
         assert self._guard is not None
@@ -185,11 +192,12 @@ jetstream {{
 """
 
     def _last_words(self) -> str:
-        try:
-            lines = self.log_path.read_text(encoding="utf-8", errors="replace").splitlines()
-        except FileNotFoundError:
-            return "it wrote no log"
-        return f"{' | '.join(lines[-3:])} ({self.log_path})"
+        """What it complained about: before it could open its log, or else there."""
+        for path in (self._complaints, self.log_path):
+            lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
+            if lines:
+                return f"{' | '.join(lines[-3:])} ({path})"
+        return "it said nothing"
 
 
 def _port_in(ports: Path) -> int | None:
@@ -211,19 +219,23 @@ def _binary() -> str:
     return found
 
 
-def _lock(store_dir: Path) -> IO[str]:
+def _lock(store_dir: Path, wait_s: float) -> IO[str]:
     """Hold the store: nats-server itself does not, and two servers on one store corrupt it."""
+    give_up = time.monotonic() + wait_s
     try:
         import fcntl  # not there on Windows, where the rest of this package works
     except ImportError as e:
         raise BusError("the embedded server needs Linux or macOS: run nats-server yourself and use its URL") from e
     lock = (store_dir / "lock").open("a", encoding="utf-8")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as e:
-        lock.close()
-        raise BusError(
-            f"{store_dir} is in use by another nats-server: stop that one, connect to it by its URL, "
-            f"or take another directory"
-        ) from e
-    return lock
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return lock
+        except BlockingIOError as e:
+            if time.monotonic() > give_up:
+                lock.close()
+                raise BusError(
+                    f"{store_dir} is in use by another nats-server: stop that one, connect to it by its URL, "
+                    f"or take another directory"
+                ) from e
+        time.sleep(0.01)

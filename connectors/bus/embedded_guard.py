@@ -55,10 +55,11 @@ def main() -> int:
         sys.argv[2:],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
         pass_fds=keep,
         preexec_fn=die_with_guard if linux else None,
     )
+    for fd in keep:
+        os.close(fd)  # the store is free as soon as COMMAND is gone
     os.write(1, b"%d\n" % child.pid)
     wait_for_end(child, parent)
     stop(child, float(sys.argv[1]))

@@ -8,7 +8,7 @@ from nats import errors
 from nats.aio.msg import Msg
 
 from headrace.connectors.bus.nats.connection import Connection, Session
-from headrace.connectors.bus.nats.replies import ConnectionLost
+from headrace.connectors.bus.nats.replies import ConnectionLost, NotAllowed
 from headrace.schemas.errors import BusError
 
 ANSWER_S = 5.0  # how long one try waits
@@ -65,7 +65,7 @@ class JetStreamApi:
         self._patience_s = patience_s
 
     async def once(self, session: Session, subject: str, body: Json | None = None) -> Json:
-        """One try on one session. Raises JetStreamError, NoResponders, ConnectionLost, TimeoutError."""
+        """One try on one session. Raises JetStreamError, NoResponders, ConnectionLost, NotAllowed, TimeoutError."""
         data = b"" if body is None else msgspec.json.encode(body)
         try:
             return answer(await session.replies.ask(f"$JS.API.{subject}", data, None, ANSWER_S))
@@ -102,6 +102,8 @@ class JetStreamApi:
             except TimeoutError:
                 problem = "no answer"
                 await self._connection.suspect(session)
+            except NotAllowed as e:
+                raise BusError(f"this user of NATS may not do what the bus needs: {e}. Allow it on the server") from e
             except (ConnectionLost, errors.Error) as e:
                 problem = f"{e}" or "connection lost"
             if loop.time() > give_up:

@@ -16,10 +16,11 @@ from headrace.schemas.errors import BusError
 
 log = logging.getLogger(__name__)
 
-_NO_TLS = "the server offers no TLS, which we were told to use"
+_NO_TLS = "the server offers no TLS, which it should"
 _LONGEST_WAIT_S = 1.0
 _PENDING_BYTES = 64 * 1024 * 1024
-_REFUSED = ("authorization", "authentication", "certificate", _NO_TLS)
+_DENIED = "permissions violation"
+_REFUSED = ("authorization", "authentication", "certificate", "no tls")
 
 
 class _TlsClient(Client):
@@ -103,7 +104,7 @@ class Connection:
                 if loop.time() + wait_s > give_up:
                     raise self._unreachable() from e
             await asyncio.sleep(wait_s)
-            wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
+            wait_s = min(2 * wait_s, _LONGEST_WAIT_S / 4)
         self._arrived.set()
         self._keeper = asyncio.create_task(self._keep(), name="nats connection")
 
@@ -168,16 +169,19 @@ class Connection:
 
     async def _connect(self) -> Session:
         """One try at every server. Raises what nats-py raises; `_last_error` says why."""
+        options = self._options
         client = _TlsClient() if self._tls else Client()
         session = Session(client)
 
         async def failed(error: Exception) -> None:
             self._last_error = f"{error}" or type(error).__name__
+            if _DENIED in self._last_error.lower():
+                log.error("NATS at %s: %s", options.address, self._last_error)
+                session.replies.deny(self._last_error.lower())
 
         async def ended() -> None:
             session.lose()
 
-        options = self._options
         try:
             await client.connect(
                 servers=self._servers,
@@ -217,9 +221,11 @@ class Connection:
         task.add_done_callback(self._tasks.discard)
 
     def _unreachable(self) -> BusError:
+        options = self._options
+        certificate = " Does it ask for a client certificate (cert and key)?" if self._tls and not options.cert else ""
         return BusError(
-            f"NATS at {self._options.address} could not be reached within {self._options.patience_s:g} s "
-            f"({self._last_error}): is the server running, and is the address right?"
+            f"NATS at {options.address} could not be reached within {options.patience_s:g} s "
+            f"({self._last_error}): is the server running, and is the address right?{certificate}"
         )
 
 

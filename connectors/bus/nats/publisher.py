@@ -20,7 +20,7 @@ from headrace.connectors.bus.nats.api import (
 )
 from headrace.connectors.bus.nats.connection import Session
 from headrace.connectors.bus.nats.link import Link
-from headrace.connectors.bus.nats.replies import ConnectionLost
+from headrace.connectors.bus.nats.replies import ConnectionLost, NotAllowed
 from headrace.schemas.errors import BusError, Fenced
 
 MESSAGE_ID = "Nats-Msg-Id"
@@ -79,6 +79,10 @@ class Publisher:
             except TimeoutError:
                 problem = "no acknowledgement"
                 await self._connection.suspect(session)
+            except NotAllowed as e:
+                raise BusError(
+                    f"this user of NATS may not publish {out.key} on {out.stream}: {e}. Allow it there"
+                ) from e
             except (ConnectionLost, errors.Error) as e:
                 problem = f"{e}" or "connection lost"
             if loop.time() > give_up:
@@ -146,6 +150,8 @@ class Publisher:
                 return "no stream took it"
             case JetStreamError() if not problem.passing:
                 raise BusError(f"a message on {stream} was refused: {problem}") from problem
+            case NotAllowed():
+                raise BusError(f"this user of NATS may not publish on {stream}: {problem}. Allow it there") from problem
             case TimeoutError():
                 await self._connection.suspect(session)
                 return "no acknowledgement"
@@ -163,7 +169,7 @@ class _Window:
         self._open = 0
         self._open_bytes = 0
         self._problem: Exception | None = None
-        self._over = False  # the connection is gone
+        self._over = False  # no more acknowledgements will come
         self._progress = asyncio.Event()
 
     @property
@@ -175,7 +181,8 @@ class _Window:
     async def run(self) -> Exception | None:
         """Send all and wait for their acknowledgements. The first problem, or None when all are stored."""
         try:
-            reply = self._session.replies.open(self._acknowledged, self._lost)
+            subjects = {message.subject for message in self._ready}
+            reply = self._session.replies.open(subjects, self._acknowledged, self._failed)
         except ConnectionLost as e:
             return e
         try:
@@ -211,9 +218,9 @@ class _Window:
             async with asyncio.timeout(ANSWER_S):
                 await self._progress.wait()
 
-    def _lost(self) -> None:
+    def _failed(self, why: Exception) -> None:
         self._over = True
-        self._problem = self._problem or ConnectionLost()
+        self._problem = self._problem or why
         self._progress.set()
 
     def _acknowledged(self, number: int, message: Msg) -> None:

@@ -12,7 +12,7 @@ from headrace.connectors.bus.base import Message
 from headrace.connectors.bus.nats.api import STREAM_NOT_FOUND, JetStreamError, Json, NoResponders
 from headrace.connectors.bus.nats.consumer import Consumer, config_of
 from headrace.connectors.bus.nats.link import Link
-from headrace.connectors.bus.nats.replies import ConnectionLost
+from headrace.connectors.bus.nats.replies import ConnectionLost, NotAllowed
 from headrace.connectors.bus.nats.subjects import key_of
 from headrace.schemas.errors import BusError
 
@@ -119,7 +119,7 @@ class NatsReader:
                 why = f"{e}"
                 if e.err_code == STREAM_NOT_FOUND:
                     await self._restore()
-            except (ConnectionLost, NoResponders, TimeoutError, errors.Error) as e:
+            except (ConnectionLost, NotAllowed, NoResponders, TimeoutError, errors.Error) as e:
                 why = f"{e}" or type(e).__name__
             finally:
                 await consumer.stop()
