@@ -214,14 +214,12 @@ class DecisionClient:
         last = await self.records.bus.last(stream, self.dgd)
         end = 0 if last is None else last.position
         reader = await self.records.read(stream, self.dgd, after=max(0, end - _RECENT))
-        position = 0
-        while position < end:
-            found = await reader.next(timeout=_CATCH_UP_S)
-            if not found:
-                break  # what is there cannot be decoded, and is in the dead letters now
-            for record, message in found:
+        while reader.position < end:
+            before = reader.position
+            for record, message in await reader.next(timeout=_CATCH_UP_S):
                 handle(record, message)
-                position = message.position
+            if reader.position == before:
+                break  # it has gone meanwhile, or comes later
         return reader
 
     async def _close_readers(self) -> None:

@@ -3,7 +3,8 @@
 import asyncio
 import os
 import signal
-from asyncio.subprocess import PIPE, Process
+import tempfile
+from asyncio.subprocess import Process
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -29,20 +30,44 @@ class Finished:
 
 
 class _Tail:
-    """Reads a pipe to its end and keeps the last bytes."""
+    """The reading end of a pipe, of which the last bytes are kept.
 
-    def __init__(self, pipe: asyncio.StreamReader | None) -> None:
-        assert pipe is not None
+    The pipe is our own: asyncio's `Process.wait` would wait until the last child has closed it.
+    """
+
+    def __init__(self) -> None:
+        self._reading_end, self.writing_end = os.pipe()
         self._kept = b""
-        self.task = asyncio.create_task(self._read(pipe))
+        self._transport: asyncio.ReadTransport | None = None
+        self._task: asyncio.Task[None] | None = None
 
-    async def _read(self, pipe: asyncio.StreamReader) -> None:
-        while part := await pipe.read(KEPT_OUTPUT):
+    async def start(self) -> None:
+        """Begin to read; the writing end is the command's alone from here on."""
+        os.close(self.writing_end)
+        reader = asyncio.StreamReader()
+        self._transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(self._reading_end, "rb", buffering=0)
+        )
+        self._task = asyncio.create_task(self._read(reader))
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        while part := await reader.read(KEPT_OUTPUT):
             self._kept = (self._kept + part)[-KEPT_OUTPUT:]
 
-    @property
-    def text(self) -> str:
+    async def finish(self, timeout_s: float) -> str:
+        """What came until the pipe was closed, or until the time was over."""
+        if self._task is not None:
+            await asyncio.wait([self._task], timeout=timeout_s)
         return self._kept.decode(errors="replace")
+
+    def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+        if self._transport is not None:
+            self._transport.close()
+        else:
+            os.close(self.writing_end)
+            os.close(self._reading_end)
 
 
 async def run(
@@ -52,35 +77,32 @@ async def run(
 
     `env` is added to our own environment. Raises OSError when the command cannot be started.
     """
-    process = await asyncio.create_subprocess_exec(
-        *argv, stdin=PIPE, stdout=PIPE, stderr=PIPE, env={**os.environ, **env}, start_new_session=True
-    )
-    tails = _Tail(process.stdout), _Tail(process.stderr)
-    feeding = asyncio.create_task(_feed(process.stdin, stdin))
+    out, err = _Tail(), _Tail()
+    process: Process | None = None
     try:
-        timed_out = not await _exits(process, timeout_s, stop)
-        ended_by_us = process.returncode is None
-        if ended_by_us:
+        with tempfile.TemporaryFile() as given:
+            given.write(stdin)
+            given.seek(0)
+            process = await asyncio.create_subprocess_exec(
+                *argv,
+                stdin=given,
+                stdout=out.writing_end,
+                stderr=err.writing_end,
+                env={**os.environ, **env},
+                start_new_session=True,
+            )
+        await out.start()
+        await err.start()
+        exited = await _exits(process, timeout_s, stop)
+        if not exited:
             await _end(process)
-        await asyncio.wait([tail.task for tail in tails], timeout=_LINGER_S)
-        code = None if ended_by_us else process.returncode
-        return Finished(code, tails[0].text, tails[1].text, timed_out and not stop.is_set())
+        stdout, stderr = await out.finish(_LINGER_S), await err.finish(_LINGER_S)
+        return Finished(process.returncode if exited else None, stdout, stderr, not exited and not stop.is_set())
     finally:
-        if process.returncode is None:
+        if process is not None and process.returncode is None:
             _signal(process, signal.SIGKILL)
-        for task in (feeding, *(tail.task for tail in tails)):
-            task.cancel()
-
-
-async def _feed(pipe: asyncio.StreamWriter | None, data: bytes) -> None:
-    assert pipe is not None
-    try:
-        pipe.write(data)
-        await pipe.drain()
-    except (BrokenPipeError, ConnectionResetError):
-        pass  # a command need not read it
-    finally:
-        pipe.close()
+        out.close()
+        err.close()
 
 
 async def _exits(process: Process, timeout_s: float, stop: asyncio.Event) -> bool:

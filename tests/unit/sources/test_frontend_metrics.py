@@ -38,7 +38,11 @@ class Frontends:
             raise answer
         if isinstance(answer, asyncio.Event):
             await answer.wait()
-        return answer if isinstance(answer, httpx.Response) else httpx.Response(200, content=answer)
+            raise AssertionError("nobody sets it")
+        if isinstance(answer, httpx.Response):
+            return answer
+        assert isinstance(answer, bytes)
+        return httpx.Response(200, content=answer)
 
 
 class World:

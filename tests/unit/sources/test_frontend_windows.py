@@ -1,5 +1,6 @@
 """Windows from rounds of scrapes: what is known, what is not, and that no arrival is lost or counted twice."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -12,13 +13,14 @@ from headrace.schemas.errors import ConfigError
 from headrace.schemas.traffic import TrafficWindow
 
 DGD = "ml/llama"
+Round = tuple[float, Mapping[str, Reading | str]]
 
 
 def reading(**metrics: Any) -> Reading:
     return read_page(page(**metrics), Selector())
 
 
-def run(rounds: list[tuple[float, dict[str, Reading | str]]], *addresses: str) -> list[TrafficWindow]:
+def run(rounds: Sequence[Round], *addresses: str) -> list[TrafficWindow]:
     """The windows that a sequence of rounds gives."""
     windows = FrontendWindows(DGD, "frontend", addresses or ("a",))
     made = [window for at, readings in rounds if (window := windows.round(at, readings)) is not None]
@@ -72,7 +74,7 @@ def test_a_series_that_appears_between_two_scrapes_counts_from_zero() -> None:  
 
 
 def test_a_failed_scrape_makes_the_window_unknown_and_says_which() -> None:  # T2, dynamo#14765
-    rounds: list[tuple[float, dict[str, Reading | str]]] = [
+    rounds: list[Round] = [
         (10.0, {"a": reading(started=1), "b": reading(started=1)}),
         (15.0, {"a": reading(started=5), "b": "connection refused"}),
     ]
@@ -84,7 +86,7 @@ def test_a_failed_scrape_makes_the_window_unknown_and_says_which() -> None:  # T
 
 
 def test_the_window_after_a_failed_scrape_spans_the_gap_and_loses_no_arrival() -> None:
-    rounds: list[tuple[float, dict[str, Reading | str]]] = [
+    rounds: list[Round] = [
         (10.0, {"a": reading(started=1), "b": reading(started=1)}),
         (15.0, {"a": reading(started=5), "b": "timeout"}),
         (20.0, {"a": reading(started=6), "b": reading(started=11)}),
@@ -99,7 +101,7 @@ def test_the_window_after_a_failed_scrape_spans_the_gap_and_loses_no_arrival() -
 
 
 def test_a_restart_inside_a_gap_is_counted_as_far_as_it_was_seen() -> None:
-    rounds: list[tuple[float, dict[str, Reading | str]]] = [
+    rounds: list[Round] = [
         (10.0, {"a": reading(started=10), "b": reading(started=0)}),
         (15.0, {"a": reading(started=14), "b": "timeout"}),
         (20.0, {"a": reading(started=2), "b": "timeout"}),
@@ -109,7 +111,7 @@ def test_a_restart_inside_a_gap_is_counted_as_far_as_it_was_seen() -> None:
 
 
 def test_a_frontend_that_is_first_read_later_is_a_baseline_too() -> None:
-    rounds: list[tuple[float, dict[str, Reading | str]]] = [
+    rounds: list[Round] = [
         (10.0, {"a": reading(started=1), "b": "connection refused"}),
         (15.0, {"a": reading(started=2), "b": "connection refused"}),
         (20.0, {"a": reading(started=3), "b": reading(started=1_000_000)}),
@@ -138,14 +140,14 @@ def test_another_process_behind_the_address_adds_nothing_and_is_said() -> None:
     """A load balancer between us and two frontends: each scrape would add a whole history."""
     one = reading(started=1_000_000, process="p1", uptime=3600.0)
     two = reading(started=999_000, process="p2", uptime=3500.0)
-    rounds: list[tuple[float, dict[str, Reading | str]]] = [(10.0, {"a": one}), (15.0, {"a": two}), (20.0, {"a": one})]
+    rounds: list[Round] = [(10.0, {"a": one}), (15.0, {"a": two}), (20.0, {"a": one})]
     for window in run(rounds):
         assert window.requests is None
         assert "load balancer" in window.unknown["requests"]
 
 
 def test_after_another_process_answered_counting_begins_anew() -> None:
-    rounds: list[tuple[float, dict[str, Reading | str]]] = [
+    rounds: list[Round] = [
         (10.0, {"a": reading(started=500, process="p1", uptime=3600.0)}),
         (15.0, {"a": reading(started=900, process="p2", uptime=3500.0)}),
         (20.0, {"a": reading(started=903, process="p2", uptime=3505.0)}),
@@ -155,7 +157,7 @@ def test_after_another_process_answered_counting_begins_anew() -> None:
 
 
 def test_a_histogram_that_is_no_number_is_unknown_until_it_has_two_readings_again() -> None:  # T6
-    rounds: list[tuple[float, dict[str, Reading | str]]] = [
+    rounds: list[Round] = [
         (10.0, {"a": reading(started=1, isl=(1, 10))}),
         (15.0, {"a": reading(started=2, isl=(2, "NaN"))}),
         (20.0, {"a": reading(started=3, isl=(3, 30))}),
@@ -207,7 +209,7 @@ def test_a_hit_rate_of_nothing_is_unknown(hits: Any, why: str) -> None:
 
 
 def test_a_clock_that_goes_backwards_begins_anew() -> None:
-    rounds: list[tuple[float, dict[str, Reading | str]]] = [
+    rounds: list[Round] = [
         (100.0, {"a": reading(started=1)}),
         (40.0, {"a": reading(started=5)}),
         (45.0, {"a": reading(started=7)}),
