@@ -17,7 +17,7 @@ from headrace.models.perf.tally import Tally
 from headrace.schemas.errors import StateError
 
 CHUNK_ROWS = 512  # rows are folded in blocks of this size, wherever the calls cut them
-IDLE_HALF_LIFE = 64.0  # idle records in a row that halve the mean prompt length
+IDLE_HALF_LIFE = 64.0  # idle records that halve the mean prompt length, and its weight beside newer prompts
 IDLE_MOST = 50.0  # half-lives; then it is as good as nothing, and stays a number
 STATE_VERSION = 1
 
@@ -51,19 +51,28 @@ class Learned:
     isl: Tally
     decode_length: Tally
     prefill_tokens: Tally
+    idle_at_prompt: float = 0.0  # idle records that had been seen at the newest prefill
 
     def fold(self, rows: Array) -> "Learned":
-        """This and the believed `rows`, shape (5, n)."""
+        """This and the believed `rows`, shape (6, n)."""
         prefills, decodes = rows[r.PREFILL_TOKENS] > 0, rows[r.DECODE_REQUESTS] > 0
         of = {Kind.PREFILL: prefills & ~decodes, Kind.DECODE: decodes & ~prefills, Kind.MIXED: prefills & decodes}
         cells = {k: c.fold(rows[:, of[k]][[*FEATURES[k], r.WALL_TIME]]) for k, c in self.cells.items()}
         p, d = rows[:, prefills], rows[:, decodes]
+        idle = float(p[r.IDLE, -1]) if p.shape[1] else self.idle_at_prompt
+        prompts = p[r.PREFILL_TOKENS] / p[r.PREFILL_REQUESTS]
         return Learned(
             cells,
-            self.isl.fold(p[r.PREFILL_TOKENS] / p[r.PREFILL_REQUESTS]),
+            self.isl.fold(prompts, np.exp2((p[r.IDLE] - idle) / IDLE_HALF_LIFE), self.faded(idle)),
             self.decode_length.fold(d[r.DECODE_KV] / d[r.DECODE_REQUESTS]),
             self.prefill_tokens.fold(d[r.PREFILL_TOKENS]),
+            idle,
         )
+
+    def faded(self, idle: float) -> float:
+        """What the prompts seen so far still count for when `idle` idle records have been seen; above 0."""
+        half_lives = min((idle - self.idle_at_prompt) / IDLE_HALF_LIFE, IDLE_MOST)
+        return float(0.5**half_lives)
 
 
 @dataclass(slots=True)
@@ -91,7 +100,7 @@ class EngineModel:
         self._learned = Learned(nothing, Tally(), Tally(), Tally())
         self._waiting = np.empty((r.COLUMNS, CHUNK_ROWS))
         self._waits = 0
-        self._idle_run = 0
+        self._idle = 0  # idle records seen
         self._view: _View | None = None
         self.revision = 0  # rows learned from; rises whenever the fit may have changed
 
@@ -109,9 +118,7 @@ class EngineModel:
         absurd, and tokens without requests: a bad row spoils only itself. Raises ValueError where lengths differ.
         """
         columns = (prefill_requests, prefill_tokens, decode_requests, decode_kv_tokens, wall_time_s)
-        rows, believed, idle_after = r.sift(columns)
-        good = rows[:, believed]
-        self._idle_run = idle_after + (0 if good[r.PREFILL_TOKENS].any() else self._idle_run)
+        good, self._idle = r.sift(columns, self._idle)
         if not good.shape[1]:
             return
         self._view = None
@@ -130,7 +137,7 @@ class EngineModel:
         For many engines, count one for the role when all of them are idle, not one each: else the length of the last
         prompts is gone within seconds.
         """
-        self._idle_run += records
+        self._idle += records
 
     def ready(self, kind: Kind) -> bool:
         """Can iterations of this kind be predicted?"""
@@ -163,9 +170,9 @@ class EngineModel:
 
     @property
     def mean_isl(self) -> float | None:
-        """Tokens per prefill request. Iterations without prefill do not dilute it; a run of idle records fades it."""
-        mean = self._now().learned.isl.known
-        return None if mean is None else mean * 0.5 ** min(self._idle_run / IDLE_HALF_LIFE, IDLE_MOST)
+        """Tokens per prefill request. Iterations without prefill do not dilute it; idle records after it fade it."""
+        learned = self._now().learned
+        return None if learned.isl.known is None else learned.isl.known * learned.faded(self._idle)
 
     @property
     def mean_decode_length(self) -> float | None:
@@ -205,7 +212,8 @@ class EngineModel:
             "min_observations": self._min_observations,
             "buckets": self._buckets,
             "revision": self.revision,
-            "idle_run": self._idle_run,
+            "idle": self._idle,
+            "idle_at_prompt": learned.idle_at_prompt,
             "cells": {str(kind): cells.to_state() for kind, cells in learned.cells.items()},
             "means": means,
             "waiting": self._waiting[:, : self._waits].tolist(),
@@ -220,11 +228,11 @@ class EngineModel:
             model = cls(min_observations=state["min_observations"], buckets=state["buckets"])
             cells = {k: Cells.from_state(g, state["cells"][k]) for k, g in _grids(state["buckets"]).items()}
             means = {name: Tally(float(count), float(mean)) for name, (count, mean) in state["means"].items()}
-            model._learned = Learned(cells, **means)
+            model._learned = Learned(cells, **means, idle_at_prompt=float(state["idle_at_prompt"]))
             waiting = np.array(state["waiting"], dtype=np.float64).reshape(r.COLUMNS, -1)
             model._waits = waiting.shape[1]
             model._waiting[:, : model._waits] = waiting
-            model.revision, model._idle_run = int(state["revision"]), int(state["idle_run"])
+            model.revision, model._idle = int(state["revision"]), int(state["idle"])
         except (KeyError, TypeError, ValueError, IndexError) as e:
             raise StateError(f"engine model state is damaged ({e!r}): drop the snapshot and learn anew") from e
         return model

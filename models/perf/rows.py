@@ -18,16 +18,16 @@ PREFILL_TOKENS: Final = 1
 DECODE_REQUESTS: Final = 2
 DECODE_KV: Final = 3
 WALL_TIME: Final = 4
-COLUMNS: Final = 5
+IDLE: Final = 5  # idle records that had been seen when this row came
+COLUMNS: Final = 6
 _LIMITS: Final = np.array([MOST, MOST, MOST, MOST, LONGEST_S])[:, None]
 
 
-def sift(columns: tuple[Column, Column, Column, Column, Column]) -> tuple[Array, NDArray[np.bool_], int]:
-    """(all rows, which rows to learn from, idle records after the last prefill among them).
+def sift(columns: tuple[Column, Column, Column, Column, Column], idle_before: int) -> tuple[Array, int]:
+    """(the rows to learn from, shape (6, n); how many idle records have been seen now).
 
-    Rows have shape (5, n). Believed is a row of finite, non-negative, sane numbers with a wall time and some work, and
-    no tokens without requests. An idle record has no work and no wall time.
-    Raises ValueError where the columns differ in length.
+    Believed is a row of finite, non-negative, sane numbers with a wall time and some work, and no tokens without
+    requests. An idle record has no work and no wall time. Raises ValueError where the columns differ in length.
     """
     lengths = [len(c) for c in columns]
     if min(lengths) != max(lengths):
@@ -39,7 +39,5 @@ def sift(columns: tuple[Column, Column, Column, Column, Column]) -> tuple[Array,
         (rows[DECODE_REQUESTS] == 0) & (rows[DECODE_KV] > 0)
     )
     believed = sane & ~orphans & (work > 0) & (rows[WALL_TIME] >= SHORTEST_S)
-    idle: NDArray[np.bool_] = ~(rows != 0).any(axis=0)
-    prefills = np.flatnonzero(believed & (rows[PREFILL_TOKENS] > 0))
-    after = int(prefills[-1]) + 1 if len(prefills) else 0
-    return rows, believed, int(np.count_nonzero(idle[after:]))
+    idle = idle_before + np.cumsum(~(rows != 0).any(axis=0))
+    return np.vstack([rows, idle])[:, believed], int(idle[-1]) if len(idle) else idle_before

@@ -14,13 +14,14 @@ class Tally:
     count: float = 0.0
     mean: float = 0.0
 
-    def fold(self, values: Array) -> "Tally":
-        """This mean and these values, shape (rows,)."""
+    def fold(self, values: Array, weights: Array | None = None, keep: float = 1.0) -> "Tally":
+        """This mean, each old value weighing `keep`, and `values`, shape (rows,), weighing `weights`; all at most 1."""
         if not len(values):
             return self
-        total = self.count + len(values)
-        mean = self.mean + (float(values.sum()) / len(values) - self.mean) * (len(values) / total)
-        return Tally(min(total, WINDOW_ROWS), mean)
+        weight = float(len(values)) if weights is None else float(weights.sum())
+        new_mean = float((values if weights is None else values * weights).sum()) / weight
+        total = self.count * keep + weight
+        return Tally(min(total, WINDOW_ROWS), self.mean + (new_mean - self.mean) * (weight / total))
 
     @property
     def known(self) -> float | None:

@@ -229,9 +229,25 @@ def test_idle_counts_like_the_records_it_stands_for():
 def test_a_new_prompt_ends_the_fading():
     model = EngineModel()
     learn_prefills(model, [1000], [0.03])
-    model.idle(500)
+    model.idle(64)
     learn_prefills(model, [2000], [0.05])
-    assert model.mean_isl == 1500
+    assert model.mean_isl == pytest.approx((0.5 * 1000 + 2000) / 1.5)
+
+
+def test_long_prompts_from_before_a_long_pause_do_not_come_back_with_the_next_short_one():  # dynamo#9756
+    model = EngineModel()
+    learn_prefills(model, [12_000] * 300, [0.3] * 300)
+    model.idle(1000)
+    learn_prefills(model, [200], [0.01])
+    assert model.mean_isl == pytest.approx(200, rel=0.4)
+
+
+def test_a_quiet_engine_is_not_taken_for_one_with_short_prompts():  # reference weak spot 20
+    model = EngineModel()
+    for _ in range(20):
+        learn_prefills(model, [1000], [0.03])
+        model.idle(4)
+    assert model.mean_isl == pytest.approx(1000 * 0.5 ** (4 / 64))
 
 
 def test_endless_idling_leaves_a_number():
