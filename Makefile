@@ -13,7 +13,7 @@ ARGS ?=
 TRACE ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types imports schemas bench coverage format lock upgrade clean
+.PHONY: help demo test check lint types imports schemas generate bench coverage format lock upgrade clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,7 +43,12 @@ imports: $(DEV)
 
 schemas: $(DEV)
 	@$(BIN)/python -m headrace.schemas.generate --check
-	@echo "schemas: ok"
+	@$(BIN)/python -m headrace.streams.cli.reference --check
+	@echo "generated files: ok"
+
+generate: $(DEV) ## write what is generated: asyncapi.yaml, JSON Schemas, tables and docs/cli.md
+	@$(BIN)/python -m headrace.schemas.generate
+	@$(BIN)/python -m headrace.streams.cli.reference
 
 bench: $(DEV) ## the benchmarks, with their ratios
 	@for bench in $(sort $(wildcard tests/bench/bench_*.py)); do echo "== $$bench"; $(BIN)/python "$$bench" || exit 1; done
