@@ -10,8 +10,8 @@ from headrace.connectors.simulator.config import Sla, SimulatorConfig, from_pres
 from headrace.connectors.simulator.loads import LoadSpec, generate
 from headrace.connectors.simulator.traces import Trace, load_trace, overlay, scale_rate, scale_time
 from headrace.schemas.base import Role
-from headrace.schemas.config import PlannerConfig
 from headrace.schemas.errors import ConfigError
+from headrace.streams.cli.settings import Settings
 
 Positive = Annotated[float, Meta(gt=0.0, le=1e6)]
 
@@ -50,8 +50,9 @@ def trace_of(s: SimulationSettings) -> Trace:
     return scale_time(trace, s.time_factor) if s.time_factor != 1.0 else trace
 
 
-def cluster_config(s: SimulationSettings, planner: PlannerConfig, dgd: str, **more: Any) -> SimulatorConfig:
+def cluster_config(s: SimulationSettings, settings: Settings, **more: Any) -> SimulatorConfig:
     """The cluster under the planner's own SLA. Raises ConfigError when its mode cannot be simulated."""
+    planner = settings.planner
     roles = planner.roles
     fleet = s.fleet or dict.fromkeys(roles, 2)
     if set(fleet) != set(roles):
@@ -59,4 +60,5 @@ def cluster_config(s: SimulationSettings, planner: PlannerConfig, dgd: str, **mo
             f"simulator.fleet names {', '.join(sorted(fleet))}, but mode {planner.mode!r} plans {', '.join(roles)}"
         )
     sla = Sla(ttft_ms=planner.ttft_ms, itl_ms=planner.itl_ms)
-    return from_preset(s.preset, fleet, sla=sla, startup_s=s.startup_s, dgd=dgd, **more)
+    return from_preset(s.preset, fleet, sla=sla, startup_s=s.startup_s, dgd=settings.edges.dgd,
+                       dynamo_namespace=settings.dynamo_namespace, **more)  # fmt: skip

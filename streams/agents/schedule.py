@@ -31,14 +31,17 @@ class Schedule:
     def next_at(self) -> float:
         return self.anchor + (self.tick + 1) * self.base_s
 
+    def due(self, now: float) -> bool:
+        """Is a tick due? Asked again after the clock went back, it is not, until the clock has caught up."""
+        return now >= self.next_at - EPSILON_S
+
     def _slot(self, now: float, seconds: float) -> int:
         return int((now - self.anchor + EPSILON_S) // seconds)
 
     def begin(self, now: float) -> tuple[float, list[str]]:
-        """Enter the tick at `now`: the time it was due, and the loops that run in it."""
-        slot = max(self.tick + 1, self._slot(now, self.base_s))
-        due_at = self.anchor + slot * self.base_s
-        self.tick = slot
+        """Enter the tick that is due at `now`: the time it was due, and the loops that run in it."""
+        self.tick = max(self.tick + 1, self._slot(now, self.base_s))
+        due_at = self.anchor + self.tick * self.base_s
         loops = []
         for loop, seconds in self.intervals.items():
             mine = self._slot(max(now, due_at), seconds)
@@ -56,8 +59,21 @@ class Schedule:
         return new
 
     def to_state(self) -> dict[str, Any]:
-        return {"anchor": self.anchor, "tick": self.tick, "last_slot": self.last_slot}
+        return {
+            "base_s": self.base_s,
+            "intervals": self.intervals,
+            "anchor": self.anchor,
+            "tick": self.tick,
+            "last_slot": self.last_slot,
+        }
 
-    def load_state(self, state: dict[str, Any]) -> None:
-        self.anchor, self.tick = state["anchor"], state["tick"]
-        self.last_slot = {loop: slot for loop, slot in state["last_slot"].items() if loop in self.intervals}
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> "Schedule":
+        """Raises KeyError, TypeError or ValueError where `state` is not one of `to_state`."""
+        return cls(
+            float(state["base_s"]),
+            {loop: float(seconds) for loop, seconds in state["intervals"].items()},
+            float(state["anchor"]),
+            int(state["tick"]),
+            {loop: int(slot) for loop, slot in state["last_slot"].items()},
+        )

@@ -18,6 +18,7 @@ from headrace.streams.cli.streams_tail import Tail, messages
 
 _OWNED = (DECISIONS, STATE, DEADLETTERS)
 Origin = tuple[str, int | None, int | None]
+Chosen = tuple[Message, DeadLetter | None]  # None: the letter itself cannot be read
 
 
 def requeue_letters(settings: Settings, positions: Sequence[int], *, reason: str | None, dgd: str | None) -> int:
@@ -25,21 +26,19 @@ def requeue_letters(settings: Settings, positions: Sequence[int], *, reason: str
 
     async def main(stop: asyncio.Event) -> int:
         async with open_bus(settings, Client("requeue", patience_s=SHORT_PATIENCE_S)) as records:
-            if reason is None:
-                found = await letters_at(records.bus, positions, stop)
-                chosen = [(found[position], as_letter(found[position])) for position in positions]
-            else:
-                chosen = await _with_reason(records, reason, dgd, stop)
-            return await _requeue_all(records, chosen, stop)
+            return await requeue_all(records, await chosen_letters(records, positions, reason, dgd, stop), stop)
 
     return run_until_stopped(main)
 
 
-async def _with_reason(
-    records: RecordBus, reason: str, dgd: str | None, stop: asyncio.Event
-) -> list[tuple[Message, DeadLetter | None]]:
-    """The letters with a reason; one for each origin, for several readers may have met the same bytes."""
-    by_origin: dict[Origin, tuple[Message, DeadLetter | None]] = {}
+async def chosen_letters(
+    records: RecordBus, positions: Sequence[int], reason: str | None, dgd: str | None, stop: asyncio.Event
+) -> list[Chosen]:
+    """The letters at these positions; or those with a reason, one for each origin: several may have met the bytes."""
+    if reason is None:
+        found = await letters_at(records.bus, positions, stop)
+        return [(found[position], as_letter(found[position])) for position in positions]
+    by_origin: dict[Origin, Chosen] = {}
     async for message in messages(records.bus, DEADLETTERS, Tail(DEADLETTERS.name, dgd, follow=False), stop):
         letter = as_letter(message)
         if letter is not None and letter.reason == reason:
@@ -48,9 +47,8 @@ async def _with_reason(
     return list(by_origin.values())
 
 
-async def _requeue_all(
-    records: RecordBus, chosen: Iterable[tuple[Message, DeadLetter | None]], stop: asyncio.Event
-) -> int:
+async def requeue_all(records: RecordBus, chosen: Iterable[Chosen], stop: asyncio.Event) -> int:
+    """Requeue letters and say what became of each. Returns how many were refused."""
     refused = 0
     for message, letter in chosen:
         if stop.is_set():

@@ -99,14 +99,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     edges: Edges
     path: str | None = None
 
+    @property
+    def dynamo_namespace(self) -> str:
+        """Dynamo's namespace of the DGD: as configured, else DYN_NAMESPACE, else the DGD's own name."""
+        fpm = self.edges.sources.dynamo_fpm
+        return (fpm.namespace if fpm else None) or os.environ.get("DYN_NAMESPACE") or self.edges.dgd.partition("/")[2]
+
 
 SECTIONS = tuple(f.name for f in msgspec.structs.fields(Edges))
 
 
 def read_file(path: str | Path) -> dict[str, Any]:
-    """The mapping in a YAML or JSON file. Raises ConfigError naming the file."""
+    """The mapping in a YAML or JSON file, or in JSON given inline. Raises ConfigError naming the file."""
+    inline = str(path).lstrip().startswith("{")
     try:
-        raw = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        raw = yaml.safe_load(str(path) if inline else Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as e:
         raise ConfigError(f"configuration file {path} cannot be read: {e}") from e
     except yaml.YAMLError as e:

@@ -41,7 +41,7 @@ class Job:
         defaults = {} if config_path else {k: v for k, v in DEFAULTS.items() if k not in given}
         found = load(config_path, overrides={**defaults, **overrides})
         chosen = simulation_settings(found.edges.simulator, **flags)
-        cluster = cluster_config(chosen, found.planner, found.edges.dgd)
+        cluster = cluster_config(chosen, found)
         return cls(trace_of(chosen), cluster, found.planner)
 
 

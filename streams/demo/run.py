@@ -127,7 +127,7 @@ class Demo:
 
     async def _sum_up(self, settings: Settings, trace: Trace) -> None:
         assert self.report is not None
-        config = cluster_config(simulation_settings(settings.edges.simulator), settings.planner, settings.edges.dgd)
+        config = cluster_config(simulation_settings(settings.edges.simulator), settings)
         try:
             with self.console.status("The same trace on fixed fleets ..."):
                 results = await asyncio.to_thread(fixed_fleets, trace, config)

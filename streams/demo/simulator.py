@@ -33,8 +33,8 @@ async def simulate(settings: Settings, metrics_port: int, stop: asyncio.Event) -
     """Run the whole trace on the bus of the settings."""
     chosen = simulation_settings(settings.edges.simulator)
     clock = clock_of(settings.edges.clock)
-    config = cluster_config(chosen, settings.planner, settings.edges.dgd, origin_s=clock.origin)
-    live = LiveCluster(config, trace_of(chosen), speed=clock.speed, seed=chosen.seed)
+    config = cluster_config(chosen, settings, origin_s=clock.origin)
+    live = LiveCluster(config, trace_of(chosen), speed=clock.speed, seed=chosen.seed, now=clock.now)
     async with open_bus(settings, Client("simulator", clock=clock.now)) as records:
         await clock.sleep_until(clock.origin, stop)
         options = LiveOptions(settings.edges.bus.prefix, metrics_port=metrics_port, follow=False, until_drained=True)

@@ -37,9 +37,8 @@ def _recorded(settings: Settings) -> Iterator[Record]:
     source, fpm = edges.sources.replay, edges.sources.dynamo_fpm
     if source is None or not (source.fpm or source.metrics):
         raise ConfigError("sources.replay names no recording: give fpm (a file), metrics (a folder), or both")
-    namespace = (fpm.namespace if fpm else None) or edges.dgd.partition("/")[2]
     components = (fpm.components if fpm else None) or COMPONENTS[settings.planner.mode]
     windows: Iterator[Record] = traffic_windows(Path(source.metrics), edges.dgd) if source.metrics else iter(())
-    routes = (Route(namespace, edges.dgd, components),)
+    routes = (Route(settings.dynamo_namespace, edges.dgd, components),)
     batches: Iterator[Record] = fpm_batches(Path(source.fpm), routes) if source.fpm else iter(())
     return heapq.merge(windows, batches, key=event_time)

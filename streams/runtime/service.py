@@ -1,7 +1,6 @@
 """Everything that `headrace run` runs for one DGD: the planner's node, its sources, and an executor if one is configured."""
 
 import asyncio
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -73,8 +72,7 @@ def _sources(settings: Settings, records: RecordBus, clock: Clock) -> list[Any]:
 
 
 def _fpm_source(s: DynamoFpmSettings, settings: Settings, records: RecordBus, clock: Clock) -> DynamoFpmSource:
-    dgd, mode = settings.edges.dgd, settings.planner.mode
-    namespace = s.namespace or os.environ.get("DYN_NAMESPACE") or dgd.partition("/")[2]
+    dgd, mode, namespace = settings.edges.dgd, settings.planner.mode, settings.dynamo_namespace
     if s.url is not None:
         servers: tuple[str, ...] = (s.url,)
         connect: dict[str, Any] = {}

@@ -97,10 +97,10 @@ async def deployment(folder: Path, *, speed: float, load: LoadSpec = LOAD) -> As
     server.start()
     wall = time.time()
     clock = ScaledClock(speed, float(int(wall)), wall)
-    planner = settings({**PLANNER, "dgd": DGD}).planner
+    found = settings({**PLANNER, "dgd": DGD, "sources": {"dynamo_fpm": {"namespace": "fault"}}})
     simulated = SimulationSettings(preset="70b", fleet={"prefill": 1, "decode": 1}, startup_s=20)
-    config = cluster_config(simulated, planner, DGD, origin_s=clock.origin, dynamo_namespace="fault")
-    live = LiveCluster(config, generate(load), speed=speed)
+    config = cluster_config(simulated, found, origin_s=clock.origin)
+    live = LiveCluster(config, generate(load), speed=speed, now=clock.now)
     bus = NatsBus(server.url)
     await bus.open()
     await bus.ensure(STREAMS.values())
