@@ -1,0 +1,114 @@
+"""Prometheus metrics of a planner, from its tick reports: the reference's suffixes under our own prefix.
+
+What is unknown is NaN, never the last value. See docs/metrics.md for the list.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Enum, Gauge, start_http_server
+
+from headrace.schemas.base import Record
+from headrace.schemas.decision import Decision
+from headrace.schemas.errors import ConfigError
+from headrace.schemas.reasons import Reason
+from headrace.schemas.tick_report import RoleReport, TickReport
+
+PREFIX = "headrace_planner"
+UNKNOWN = math.nan
+OBSERVED = {
+    "observed_requests_per_second": ("requests_per_s", "Arrivals, requests per second"),
+    "observed_input_sequence_tokens": ("isl", "Mean input length, tokens"),
+    "observed_output_sequence_tokens": ("osl", "Mean output length, tokens"),
+    "observed_ttft_ms": ("ttft_ms", "Mean time to first token, ms"),
+    "observed_itl_ms": ("itl_ms", "Mean inter-token latency, ms"),
+}
+PREDICTED = {
+    "predicted_requests_per_second": ("requests_per_s", "Arrivals forecast for the next interval, requests per second"),
+    "predicted_input_sequence_tokens": ("isl", "Mean input length forecast, tokens"),
+    "predicted_output_sequence_tokens": ("osl", "Mean output length forecast, tokens"),
+}
+ROLE_GAUGES = {
+    "replicas": "Ready and starting replicas",
+    "target_replicas": "Replicas after this tick's constraints",
+    "floor_replicas": "Floor set by the throughput loop",
+    "estimated_ttft_ms": "TTFT of the next request on the worst engine, ms",
+    "estimated_itl_ms": "ITL on the worst engine, ms",
+    "engine_capacity_requests_per_second": "Requests per second of one engine within the SLA",
+    "engine_queued_prefill_tokens": "Prompt tokens that wait on the engines",
+    "engine_decode_kv_tokens": "KV tokens of decoding requests",
+    "workers_with_fpm": "Workers that sent an FPM lately",
+}
+
+
+class PlannerMetrics:
+    """One planner's metrics; :meth:`take` every record that it says or reads back."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        self.registry = registry or CollectorRegistry()
+        self._gauges = {name: self._gauge(name, what) for name, (_, what) in {**OBSERVED, **PREDICTED}.items()}
+        self._roles = {name: self._gauge(name, what, "role") for name, what in ROLE_GAUGES.items()}
+        states = [str(reason) for reason in Reason]
+        self._reasons = {
+            loop: Enum(f"{PREFIX}_{loop}_scaling_decision", f"Reason of the {loop} loop", ["dgd", "role"],
+                       states=states, registry=self.registry)  # fmt: skip
+            for loop in ("load", "throughput")
+        }
+        self._ticks = self._counter("ticks", "Ticks")
+        self._lateness = self._gauge("tick_lateness_seconds", "How late the last tick began")
+        self._decisions = self._counter("decisions", "Decisions issued", "advisory")
+        self._outstanding = self._gauge("decision_outstanding", "1 while a decision waits for its ack")
+        self._epoch = self._gauge("epoch", "Epoch of this owner")
+        self._inputs = self._gauge("input_records", "Input counters since the planner's birth", "kind")
+
+    def _gauge(self, name: str, what: str, *labels: str) -> Gauge:
+        return Gauge(f"{PREFIX}_{name}", what, ["dgd", *labels], registry=self.registry)
+
+    def _counter(self, name: str, what: str, *labels: str) -> Counter:
+        return Counter(f"{PREFIX}_{name}", what, ["dgd", *labels], registry=self.registry)
+
+    def take(self, records: Iterable[Record]) -> None:
+        for record in records:
+            if isinstance(record, TickReport):
+                self._tick(record)
+            elif isinstance(record, Decision):
+                self._decisions.labels(record.dgd, str(record.advisory).lower()).inc()
+
+    def _tick(self, r: TickReport) -> None:
+        self._ticks.labels(r.dgd).inc()
+        self._lateness.labels(r.dgd).set(max(0.0, r.at - r.due_at))
+        self._outstanding.labels(r.dgd).set(r.outstanding is not None)
+        self._epoch.labels(r.dgd).set(r.epoch)
+        for names, values in ((OBSERVED, r.load), (PREDICTED, r.forecast)):
+            for name, (key, _) in names.items():
+                self._gauges[name].labels(r.dgd).set(values.get(key, UNKNOWN))
+        for kind, count in r.counters.items():
+            self._inputs.labels(r.dgd, kind).set(count)
+        for role, report in r.roles.items():
+            for name, value in _role_values(report).items():
+                self._roles[name].labels(r.dgd, role).set(UNKNOWN if value is None else value)
+            for loop, reason in (("load", report.load_reason), ("throughput", report.throughput_reason)):
+                if loop in r.loops and reason in Reason:
+                    self._reasons[loop].labels(r.dgd, role).state(reason)
+
+    def serve(self, port: int, address: str = "127.0.0.1") -> None:
+        """Serve `/metrics` in a thread of its own. Raises ConfigError when the port cannot be had."""
+        try:
+            start_http_server(port, address, registry=self.registry)
+        except OSError as e:
+            raise ConfigError(f"metrics port {port} on {address}: {e}; set PLANNER_PROMETHEUS_PORT to a free one, or 0") from e
+
+
+def _role_values(r: RoleReport) -> Mapping[str, float | None]:
+    estimated, known = r.estimated, r.known
+    return {
+        "replicas": r.current,
+        "target_replicas": r.target,
+        "floor_replicas": r.floor,
+        "estimated_ttft_ms": estimated.get("ttft_ms"),
+        "estimated_itl_ms": estimated.get("itl_ms"),
+        "engine_capacity_requests_per_second": estimated.get("capacity_rps"),
+        "engine_queued_prefill_tokens": known.get("queued_prefill_tokens"),
+        "engine_decode_kv_tokens": known.get("decode_kv_tokens"),
+        "workers_with_fpm": known.get("workers_with_fpm"),
+    }
