@@ -1,11 +1,11 @@
 """What every forecaster can do, and the history that every forecaster keeps."""
 
-import math
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from headrace.schemas.errors import StateError
 
+MOST = 1e15  # the largest number that a record may hold
 MAX_GROWTH = 3.0  # times the largest value seen: no forecast goes above it
 
 
@@ -15,8 +15,8 @@ class Forecaster(Protocol):
     def observe(self, value: float) -> None:
         """Take the value of the window that has just ended.
 
-        Zeros before the first non-zero value are leading idle and teach nothing. What is no value (NaN, infinite,
-        negative) is ignored: unknown is not zero.
+        Zeros before the first non-zero value are leading idle and teach nothing. What is no value (NaN, negative,
+        infinite or above `MOST`) is ignored: unknown is not zero.
         """
 
     def forecast(self, steps: int = 1) -> float | None:
@@ -42,7 +42,7 @@ class History:
 
     def add(self, value: float) -> bool:
         """Take a value in; False where a forecaster has nothing to learn from it."""
-        if not math.isfinite(value) or value < 0:
+        if not 0 <= value <= MOST:  # NaN is neither
             return False
         self.last = float(value)
         if value == 0 and self.points == 0:
@@ -52,9 +52,7 @@ class History:
         return True
 
     def bound(self, forecast: float) -> float:
-        """The forecast within 0 and the growth that is believed. What is not a number becomes the last value."""
-        if math.isnan(forecast):
-            return self.last or 0.0
+        """The forecast within 0 and the growth that is believed."""
         return min(max(0.0, forecast), self.largest * MAX_GROWTH)
 
     def to_state(self) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import pytest
 
 from headrace.models.forecast.base import Forecaster
 from headrace.models.forecast.constant import Constant
+from headrace.schemas.errors import StateError
 
 
 def series(forecaster: Forecaster, values: list[float]) -> list[float | None]:
@@ -55,3 +56,8 @@ def test_the_state_restores():
     constant.observe(4.25)
     copy.load_state(json.loads(json.dumps(constant.to_state())))
     assert copy.forecast() == 4.25
+
+
+def test_a_damaged_state_is_refused():
+    with pytest.raises(StateError, match="constant"):
+        Constant().load_state({"history": {"last": 1.0}})
