@@ -14,8 +14,9 @@ from headrace.schemas.streams import STREAMS
 from headrace.schemas.tick_report import TickReport
 from headrace.streams.cli.connect import Client, open_bus, run_until_stopped
 from headrace.streams.cli.options import Where
-from headrace.streams.cli.settings import ClockSettings, Settings, load
+from headrace.streams.cli.settings import ClockSettings, MetricsSettings, Settings, load
 from headrace.streams.runtime.clock import ScaledClock
+from headrace.streams.runtime.metrics import PlannerMetrics
 
 log = logging.getLogger("headrace")
 
@@ -52,10 +53,24 @@ async def _serve(settings: Settings, stop: asyncio.Event) -> None:
     async with open_bus(settings, Client("planner", serve=True, clock=clock.now)) as records:
         await records.bus.ensure(STREAMS.values())
         _banner(settings, records.bus)
+        metrics = _metrics(settings.edges.metrics)
+
+        def on_tick(said: list[Record]) -> None:
+            metrics.take(said)
+            _say(said)
+
         try:
-            await serve(settings, records, stop, clock=clock, on_tick=_say)
+            await serve(settings, records, stop, clock=clock, on_tick=on_tick)
         except Fenced as e:
             raise Fenced(f"{e}. Another planner runs for this DGD: stop one of the two.") from e
+
+
+def _metrics(s: MetricsSettings) -> PlannerMetrics:
+    metrics = PlannerMetrics()
+    if s.port:
+        metrics.serve(s.port, s.address)
+        log.info("metrics on http://%s:%d/metrics", s.address, s.port)
+    return metrics
 
 
 def _banner(settings: Settings, bus: object) -> None:

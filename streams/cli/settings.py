@@ -1,6 +1,7 @@
-"""One configuration file: the planner's keys at the top level, as in the reference, and four sections for the edges.
+"""One configuration file: the planner's keys at the top level, as in the reference, and a section for each edge.
 
-Order of precedence: flags, then environment (`HEADRACE_BUS_URL`, `HEADRACE_DGD`, `HEADRACE_<PLANNER_KEY>`), then the file.
+Order of precedence: flags, then environment (`HEADRACE_BUS_URL`, `HEADRACE_DGD`, `HEADRACE_<PLANNER_KEY>`,
+`PLANNER_PROMETHEUS_PORT`), then the file.
 """
 
 import os
@@ -85,12 +86,20 @@ class ClockSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     wall_origin: float | None = None
 
 
+class MetricsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The planner's own `/metrics`; port 0 = none. PLANNER_PROMETHEUS_PORT sets the port, as in the reference."""
+
+    port: Annotated[int, Meta(ge=0, le=65_535)] = 0
+    address: str = "127.0.0.1"
+
+
 class Edges(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     dgd: DgdName = "default/main"
     bus: BusSettings = BusSettings()
     sources: SourceSettings = SourceSettings()
     executor: ExecutorSettings | None = None
     clock: ClockSettings = ClockSettings()
+    metrics: MetricsSettings = MetricsSettings()
     simulator: dict[str, Any] | None = None  # read by `headrace simulate` and `headrace demo`
 
 
@@ -161,6 +170,7 @@ def load(
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     names = {f"{PREFIX}{field.upper()}": field for field in FIELDS}
+    names |= {"PLANNER_PROMETHEUS_PORT": "metrics.port"}
     names |= {f"{PREFIX}DGD": "dgd", f"{PREFIX}BUS_URL": "bus.url", f"{PREFIX}BUS_PREFIX": "bus.prefix"}
     return {names[key]: yaml.safe_load(value) for key, value in environ.items() if key in names}
 
@@ -214,5 +224,6 @@ _STRUCTS = (
     SourceSettings,
     ExecutorSettings,
     ClockSettings,
+    MetricsSettings,
     Edges,
 )

@@ -4,7 +4,7 @@ What is unknown is NaN, never the last value. See docs/metrics.md for the list.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Enum, Gauge, start_http_server
 
@@ -85,7 +85,7 @@ class PlannerMetrics:
         for kind, count in r.counters.items():
             self._inputs.labels(r.dgd, kind).set(count)
         for role, report in r.roles.items():
-            for name, value in _role_values(report).items():
+            for name, value in _role_values(report, r.loops).items():
                 self._roles[name].labels(r.dgd, role).set(UNKNOWN if value is None else value)
             for loop, reason in (("load", report.load_reason), ("throughput", report.throughput_reason)):
                 if loop in r.loops and reason in Reason:
@@ -99,16 +99,19 @@ class PlannerMetrics:
             raise ConfigError(f"metrics port {port} on {address}: {e}; set PLANNER_PROMETHEUS_PORT to a free one, or 0") from e
 
 
-def _role_values(r: RoleReport) -> Mapping[str, float | None]:
+def _role_values(r: RoleReport, loops: Sequence[str]) -> dict[str, float | None]:
+    """Gauges that this tick can speak for; an estimate of a loop that was not due stays as it is."""
     estimated, known = r.estimated, r.known
-    return {
+    values: dict[str, float | None] = {
         "replicas": r.current,
         "target_replicas": r.target,
         "floor_replicas": r.floor,
-        "estimated_ttft_ms": estimated.get("ttft_ms"),
-        "estimated_itl_ms": estimated.get("itl_ms"),
-        "engine_capacity_requests_per_second": estimated.get("capacity_rps"),
         "engine_queued_prefill_tokens": known.get("queued_prefill_tokens"),
         "engine_decode_kv_tokens": known.get("decode_kv_tokens"),
         "workers_with_fpm": known.get("workers_with_fpm"),
     }
+    if "load" in loops:
+        values |= {f"estimated_{name}": estimated.get(name) for name in ("ttft_ms", "itl_ms")}
+    if "throughput" in loops:
+        values["engine_capacity_requests_per_second"] = estimated.get("capacity_rps")
+    return values
