@@ -8,7 +8,7 @@ DEV := $(VENV)/.dev-is-installed
 
 # How many processes run the tests; 0 runs them one after the other.
 JOBS ?= 0
-# More arguments for pytest: make test ARGS="-k kalman"
+# More arguments, for pytest (make test ARGS="-k kalman") or the demo (make demo ARGS="--seconds 30").
 ARGS ?=
 TRACE ?=
 
@@ -19,7 +19,7 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(DEMO) ## a deployment that follows its load, on this machine; TRACE=file replays a request trace
-	@$(BIN)/headrace demo $(if $(TRACE),"$(TRACE)")
+	@$(BIN)/headrace demo $(if $(TRACE),"$(TRACE)") $(ARGS)
 
 test: $(DEV) ## all tests; JOBS=2 runs them in two processes, ARGS="-k kalman" picks some
 	@$(BIN)/pytest -n $(JOBS) $(ARGS)
