@@ -129,7 +129,7 @@ def running_server(store: Path) -> str | None:
             pid = int(path.stem.rpartition("_")[2])
             url = str(json.loads(path.read_text(encoding="utf-8"))["nats"][0])
             port = int(url.rpartition(":")[2])
-        except (OSError, ValueError, LookupError):  # half written, or of a server that has just ended
+        except (OSError, ValueError, LookupError, TypeError):  # half written, or of a server that has just ended
             continue
         if _alive(pid) and _listens(port):
             return f"nats://127.0.0.1:{port}"
