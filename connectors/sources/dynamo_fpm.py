@@ -157,6 +157,7 @@ class DynamoFpmSource:
             closed_cb=closed,
             allow_reconnect=False,
             max_reconnect_attempts=1,
+            reconnect_time_wait=0,
             connect_timeout=5,
             ping_interval=5,
             **self.options.connect,
