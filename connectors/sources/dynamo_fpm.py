@@ -144,8 +144,10 @@ class DynamoFpmSource:
         async def failed(error: Exception) -> None:
             if isinstance(error, errors.SlowConsumerError):
                 self.slow_consumer += 1
-            else:
-                self._last_error = str(error) or type(error).__name__
+                return
+            said, self._last_error = self._last_error, str(error) or type(error).__name__
+            if client.is_connected and said != self._last_error:
+                log.warning("%s: from the NATS client: %s", self.options.name, self._last_error)
 
         async def closed() -> None:
             lost.set()
