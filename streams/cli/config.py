@@ -75,7 +75,7 @@ def check_parts(settings: Settings) -> None:
     _check_sources(settings)
     _check_executor(settings)
     if edges.simulator is not None:
-        cluster_config(simulation_settings(edges.simulator), settings.planner, edges.dgd)
+        cluster_config(simulation_settings(edges.simulator), settings)
 
 
 def _check_bus(settings: Settings) -> None:
@@ -99,13 +99,16 @@ def _check_bus(settings: Settings) -> None:
 
 def _check_sources(settings: Settings) -> None:
     from headrace.connectors.bus.nats import NatsOptions
+    from headrace.connectors.sources.dynamo_fpm import DynamoFpmOptions
     from headrace.connectors.sources.frontend_metrics import FrontendOptions
     from headrace.connectors.sources.frontend_page import Selector
 
     edges = settings.edges
     fpm, frontend, replay = edges.sources.dynamo_fpm, edges.sources.frontend, edges.sources.replay
-    if fpm is not None and fpm.url is not None:
-        NatsOptions.from_url(fpm.url)
+    if fpm is not None:
+        server = fpm.url or "nats://127.0.0.1"
+        NatsOptions.from_url(server)
+        DynamoFpmOptions((server,), (), namespace=settings.dynamo_namespace, flush_s=fpm.flush_seconds)
     if fpm is not None and fpm.url is None and edges.bus.url.startswith("memory"):
         raise ConfigError("sources.dynamo_fpm.url is needed: a bus in memory has no NATS server to take its place")
     if frontend is not None:

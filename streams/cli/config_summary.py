@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from headrace.schemas.config import PlannerConfig
 from headrace.streams.cli.config import without_userinfo
 from headrace.streams.cli.connect import store_of
-from headrace.streams.cli.settings import BusSettings, ExecutorSettings, Settings, SourceSettings
+from headrace.streams.cli.settings import BusSettings, ExecutorSettings, Settings
 
 
 def summary(settings: Settings) -> Iterator[tuple[str, str]]:
@@ -17,7 +17,7 @@ def summary(settings: Settings) -> Iterator[tuple[str, str]]:
     yield "loops", f"{' and '.join(_loops(planner))}; base tick {planner.base_tick_seconds:g} s"
     yield "budget", _budget(planner)
     yield "bus", _bus(edges.bus)
-    yield "sources", "; ".join(_sources(edges.sources)) or "none here: others write to fpm, traffic and inventory"
+    yield "sources", "; ".join(_sources(settings)) or "none here: others write to fpm, traffic and inventory"
     yield "executor", _executor(edges.executor)
     if edges.clock.speed != 1.0:
         yield "clock", f"{edges.clock.speed:g} times the wall clock"
@@ -53,15 +53,16 @@ def _bus(bus: BusSettings) -> str:
     return f"{where}, prefix {bus.prefix}"
 
 
-def _sources(s: SourceSettings) -> Iterator[str]:
+def _sources(settings: Settings) -> Iterator[str]:
+    s = settings.edges.sources
     if s.dynamo_fpm is not None:
         where = "the bus's server" if s.dynamo_fpm.url is None else without_userinfo(s.dynamo_fpm.url)
-        yield f"Dynamo's FPM events on {where}"
+        yield f"FPM events of Dynamo's namespace {settings.dynamo_namespace} on {where}"
     if s.frontend is not None:
         urls = ", ".join(without_userinfo(url) for url in s.frontend.urls)
         yield f"frontends {urls} every {s.frontend.interval_seconds:g} s"
     if s.inventory is not None:
-        yield f"declared inventory {', '.join(f'{role} {n}' for role, n in s.inventory.items())}"
+        yield f"declared inventory {', '.join(f'{role} {n}' for role, n in sorted(s.inventory.items()))}"
     if s.replay is not None:
         yield f"recordings {', '.join(path for path in (s.replay.fpm, s.replay.metrics) if path)}"
 

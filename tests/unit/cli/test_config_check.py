@@ -8,7 +8,8 @@ import yaml
 from click.testing import CliRunner, Result
 
 from headrace.schemas.errors import ConfigError, HeadraceError
-from headrace.streams.cli.config import MASK, command, effective, without_userinfo
+from headrace.streams.cli.config import MASK, effective, without_userinfo
+from headrace.streams.cli.main import cli
 from headrace.streams.cli.settings import settings
 
 GOOD: dict[str, Any] = {
@@ -35,7 +36,7 @@ def check(tmp_path: Path):
     def run(*args: str, env: dict[str, str] | None = None, **replaced: Any) -> Result:
         path = tmp_path / "planner.yaml"
         path.write_text(yaml.safe_dump(GOOD | replaced))
-        return CliRunner(env=env).invoke(command, ["check", str(path), *args])
+        return CliRunner(env=env).invoke(cli, ["config", "check", str(path), *args])
 
     return run
 
@@ -66,9 +67,9 @@ def test_it_says_what_would_run(check) -> None:
         "throughput every 180 s (constant forecast) and load every 5 s; base tick 5 s",
         "at most 16 GPUs; prefill 1 GPU each, at least 1; decode 2 GPUs each, at least 1",
         "nats://localhost:4222, prefix headrace",
-        "Dynamo's FPM events on the bus's server",
+        "FPM events of Dynamo's namespace llama-70b on the bus's server",
         "frontends http://frontend-0:8000/metrics every 5 s",
-        "declared inventory prefill 1, decode 2",
+        "declared inventory decode 2, prefill 1",
         "'sh scale.sh' for each decision, up to 1800 s",
     ):
         assert text in lines
@@ -91,6 +92,7 @@ def test_an_unknown_key_is_refused_with_the_nearest(check) -> None:
         ({"sources": {"frontend": {"urls": ["frontend:8000"]}}}, "'frontend:8000' is no address"),
         ({"sources": {"frontend": {"urls": []}}}, "sources.frontend.urls is empty"),
         ({"sources": {"dynamo_fpm": {"url": "http://x"}}}, "nats://HOST:PORT"),
+        ({"sources": {"dynamo_fpm": {"namespace": "a.b"}}}, "'a.b' cannot be a Dynamo namespace"),
         ({"sources": {"replay": {"fpm": "none.jsonl.gz"}}}, "sources.replay.fpm: none.jsonl.gz does not exist"),
         ({"sources": {"dynamo_fpm": {}}, "bus": {"url": "memory://"}}, "sources.dynamo_fpm.url is needed"),
         ({"executor": {}}, "give either exec"),
@@ -106,7 +108,7 @@ def test_every_part_that_is_named_is_checked(check, replaced: dict[str, Any], sa
 
 
 def test_a_file_that_is_not_there_is_refused() -> None:
-    assert "cannot be read" in refusal(CliRunner().invoke(command, ["check", "none.yaml"]))
+    assert "cannot be read" in refusal(CliRunner().invoke(cli, ["config", "check", "none.yaml"]))
 
 
 def test_set_and_the_environment_are_checked_too(check) -> None:

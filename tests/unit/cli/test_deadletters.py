@@ -16,9 +16,9 @@ from headrace.schemas.errors import ConfigError
 from headrace.schemas.examples import EXAMPLES
 from headrace.schemas.fpm import Fpm, encode_fpm
 from headrace.schemas.streams import STREAMS
-from headrace.streams.cli.deadletters import command
 from headrace.streams.cli.deadletters_read import laid_out, letters_at, readable_bytes
 from headrace.streams.cli.deadletters_requeue import chosen_letters, requeue_all
+from headrace.streams.cli.main import cli
 
 DGD = "ml/llama-70b"
 
@@ -195,6 +195,6 @@ async def test_a_position_without_a_letter_is_an_error(records: RecordBus, posit
 
 @pytest.mark.parametrize("args", [[], ["1", "--reason", "invalid"]])
 def test_requeue_needs_either_positions_or_a_reason(args: list[str]) -> None:
-    result = CliRunner().invoke(command, ["requeue", *args])
+    result = CliRunner().invoke(cli, ["deadletters", "requeue", *args])
     assert result.exit_code == 2
     assert "either positions or --reason" in result.stderr

@@ -12,8 +12,8 @@ from headrace.connectors.bus.records import RecordBus
 from headrace.schemas.ack import AckStatus, DecisionAck
 from headrace.schemas.decision import Causes, Decision
 from headrace.schemas.streams import STREAMS
-from headrace.streams.cli.decisions import command
 from headrace.streams.cli.decisions_list import COLUMNS, Fate, _row, fates, read_both
+from headrace.streams.cli.main import cli
 
 NOW = 10_000.0
 
@@ -146,6 +146,6 @@ async def test_a_decision_that_was_written_twice_is_listed_once() -> None:
 
 @pytest.mark.parametrize("timeout", ["0", "-1", "soon"])
 def test_a_timeout_that_is_none_is_refused(timeout: str) -> None:
-    result = CliRunner().invoke(command, ["follow", "--exec", "x", "--timeout", timeout])
+    result = CliRunner().invoke(cli, ["decisions", "follow", "--exec", "x", "--timeout", timeout])
     assert result.exit_code == 2
     assert "--timeout" in result.stderr

@@ -10,11 +10,12 @@ from headrace.schemas.codec import plain
 from headrace.schemas.errors import ConfigError
 from headrace.schemas.examples import EXAMPLES
 from headrace.schemas.streams import STREAMS
-from headrace.streams.cli.schema import command, find
+from headrace.streams.cli.main import cli
+from headrace.streams.cli.schema import find
 
 
 def run(*args: str) -> str:
-    return CliRunner().invoke(command, args, catch_exceptions=False).stdout
+    return CliRunner().invoke(cli, ["schema", *args], catch_exceptions=False).stdout
 
 
 def test_without_a_name_every_record_is_listed() -> None:
@@ -60,7 +61,7 @@ def test_a_name_like_no_other_is_answered_with_where_to_look() -> None:
 
 
 def test_dynamos_own_record_has_its_example_inside_ours() -> None:
-    result = CliRunner().invoke(command, ["dynamo.fpm.v1", "--example"])
+    result = CliRunner().invoke(cli, ["schema", "dynamo.fpm.v1", "--example"])
     assert isinstance(result.exception, ConfigError)
     assert "headrace schema fpm --example" in str(result.exception)
 
@@ -73,6 +74,6 @@ def test_asyncapi_describes_every_stream() -> None:
 
 @pytest.mark.parametrize("args", [["--asyncapi", "decisions"], ["--example"], ["--asyncapi", "--example"]])
 def test_options_that_do_not_go_together_are_refused(args: list[str]) -> None:
-    result = CliRunner().invoke(command, args)
+    result = CliRunner().invoke(cli, ["schema", *args])
     assert result.exit_code == 2
     assert "Usage" in result.stderr

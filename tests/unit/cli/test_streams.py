@@ -16,7 +16,7 @@ from headrace.schemas.errors import BusError, ConfigError
 from headrace.schemas.examples import EXAMPLES
 from headrace.schemas.streams import STREAMS
 from headrace.streams.cli import streams_tail
-from headrace.streams.cli.streams import command
+from headrace.streams.cli.main import cli
 from headrace.streams.cli.streams_tail import Tail, messages, newest, shown, stream_named
 
 TICKS = STREAMS["ticks"]
@@ -42,7 +42,7 @@ async def read(bus: MemoryBus, **tail: object) -> list[int]:
 
 
 def test_the_table_is_printed_without_a_bus(tmp_path: Path) -> None:
-    result = CliRunner().invoke(command, ["list", "--set", f"bus.store={tmp_path}"], catch_exceptions=False)
+    result = CliRunner().invoke(cli, ["streams", "list", "--set", f"bus.store={tmp_path}"], catch_exceptions=False)
     lines = [line.split("\t") for line in result.stdout.splitlines()]
     assert lines[0] == ["name", "record", "kept", "written by", "read by"]
     assert [line[0] for line in lines[1:]] == list(STREAMS)
@@ -50,7 +50,9 @@ def test_the_table_is_printed_without_a_bus(tmp_path: Path) -> None:
 
 
 def test_the_table_as_json_says_more(tmp_path: Path) -> None:
-    result = CliRunner().invoke(command, ["list", "--json", "--set", f"bus.store={tmp_path}"], catch_exceptions=False)
+    result = CliRunner().invoke(
+        cli, ["streams", "list", "--json", "--set", f"bus.store={tmp_path}"], catch_exceptions=False
+    )
     assert json.loads(result.stdout)[0] == {
         "name": "fpm",
         "record": "FpmBatch",
@@ -71,7 +73,7 @@ def test_a_stream_that_does_not_exist_is_answered_with_the_nearest() -> None:
 
 @pytest.mark.parametrize("begin", ["yesterday", "1.5", ""])
 def test_a_beginning_that_is_none_is_refused(begin: str) -> None:
-    result = CliRunner().invoke(command, ["tail", "ticks", "--from", begin])
+    result = CliRunner().invoke(cli, ["streams", "tail", "ticks", "--from", begin])
     assert result.exit_code == 2
     assert "neither start, now nor a whole number" in result.stderr
 
