@@ -10,6 +10,7 @@ from headrace.connectors.simulator.config import SimulatorConfig
 from headrace.connectors.simulator.exposition import render
 from headrace.connectors.simulator.frontend import Frontend
 from headrace.connectors.simulator.histogram import Histogram
+from headrace.connectors.simulator.timing import Transfer
 from headrace.connectors.simulator.traces import Trace
 from headrace.schemas.codec import decode, encode
 from headrace.schemas.traffic import Distribution, TrafficWindow
@@ -113,6 +114,12 @@ def test_gauges_show_who_waits_and_who_runs(disagg: Config, trace: Traces) -> No
     cluster = Cluster(disagg(), trace((0.0, 100, 500), (0.001, 100, 500)), 1)
     cluster.run_until(0.012)  # the first has its first token
     assert (cluster.frontend.inflight, cluster.frontend.queued) == (2, 1)
+
+
+def test_the_itl_of_the_second_token_has_the_transfer_in_it(disagg: Config, trace: Traces, finished: Run) -> None:
+    itl = finished(disagg(transfer=Transfer(latency_s=0.2)), trace((0.0, 1000, 4))).frontend.itl
+    assert dict(zip([*itl.bounds, "more"], itl.counts, strict=True))[0.3] == 1
+    assert (itl.count, itl.sum) == (3, pytest.approx(0.2 + 3 * 0.00505 + 100e-9 * 3006))
 
 
 def test_counters_only_rise(disagg: Config, trace: Traces) -> None:

@@ -136,6 +136,15 @@ def test_a_request_that_no_worker_can_hold_is_refused_and_counts_as_missed(
     assert (cluster.frontend.errors, cluster.frontend.succeeded, cluster.frontend.inflight) == (1, 1, 0)
 
 
+def test_a_prompt_that_no_prefill_worker_can_hold_is_refused_though_a_decode_worker_could(
+    disagg: Config, trace: Traces, finished: Run
+) -> None:
+    config = disagg()
+    small = msgspec.structs.replace(config.roles["prefill"], limits=SMALL)
+    cluster = finished(msgspec.structs.replace(config, roles=config.roles | {"prefill": small}), trace((0.0, 5001, 20)))
+    assert cluster.requests[0].rejected
+
+
 def test_round_robin_takes_turns_and_least_loaded_avoids_the_busy(disagg: Config, trace: Traces, finished: Run) -> None:
     rows = trace((0.0, 2000, 2), (0.001, 100, 2), (0.002, 100, 2))
     turns = finished(disagg(2, 1, router="round_robin"), rows).requests

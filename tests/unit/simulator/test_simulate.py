@@ -100,7 +100,7 @@ def test_a_policy_is_ticked_when_it_asks_for_it(disagg: Config, trace: Traces) -
 
 
 def test_records_come_in_order_of_time_and_before_the_tick_that_reads_them(disagg: Config, trace: Traces) -> None:
-    policy = Script(period=5.0)
+    policy = Script(period=7.3)
     simulate(trace(*ROWS), disagg(), policy)
     times = [now for now, _ in policy.seen]
     assert times == sorted(times)
@@ -222,6 +222,12 @@ def test_the_timeline_covers_the_whole_run(disagg: Config, trace: Traces) -> Non
     assert rows[0].goodput == 1.0
     assert rows[-1].roles["decode"].ready == 2
     assert msgspec.json.decode(msgspec.json.encode(report), type=type(report)) == report
+
+
+def test_an_interval_of_the_timeline_holds_the_request_that_arrives_at_its_end(disagg: Config, trace: Traces) -> None:
+    rows = trace((1.0, 100, 2), (10.0, 1_000_000, 2), (11.0, 100, 2))  # the second is refused
+    report = simulate(rows, disagg(), FixedFleet(), Options(timeline_s=10.0))
+    assert [(row.goodput, row.requests_per_s) for row in report.timeline[:1]] == [(0.5, 0.2)]
 
 
 def test_progress_ends_at_one(disagg: Config, trace: Traces) -> None:
