@@ -1,6 +1,6 @@
 """The live view in a terminal: load and forecast, replicas, latencies, decisions with their reasons and acks."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from rich.console import Group, RenderableType
@@ -52,12 +52,13 @@ def _header(watch: Watch, progress: Progress | None, title: str, duration_s: flo
 
 
 def _load(watch: Watch) -> RenderableType:
-    top = max([v for _, v in watch.load] + [v for _, v in watch.forecast] + [1e-9])
+    times = [at for at, _ in (*watch.load, *watch.forecast)]
+    top = max([v for _, v in (*watch.load, *watch.forecast)], default=0.0)
     table = Table.grid(padding=(0, 1))
     for name, points, style in (("seen", watch.load, "cyan"), ("forecast", watch.forecast, "magenta")):
-        values = [v for _, v in points]
-        now = f"{values[-1]:6.1f} requests/s" if values else "unknown yet"
-        table.add_row(Text(name, style="dim"), Text(spark(values, top), style=style), Text(now))
+        bars = spark(points, min(times), max(times), top) if times else ""
+        now = f"{points[-1][1]:6.1f} requests/s" if points else "unknown yet"
+        table.add_row(Text(name, style="dim"), Text(bars, style=style), Text(now))
     tick = watch.tick
     if tick is not None:
         lengths = ", ".join(f"{name.upper()} {tick.load[name]:.0f}" for name in ("isl", "osl") if name in tick.load)
@@ -65,17 +66,17 @@ def _load(watch: Watch) -> RenderableType:
     return table
 
 
-def spark(values: Sequence[float], top: float, width: int = SPARK_WIDTH) -> str:
-    """Values as bars of eight heights, the newest at the right; more values than `width` are averaged."""
-    if not values:
-        return ""
-    step = max(1.0, len(values) / width)
-    cells = []
-    for i in range(min(width, len(values))):
-        part = values[int(i * step) : max(int(i * step) + 1, int((i + 1) * step))]
-        share = sum(part) / len(part) / top
-        cells.append(BARS[min(len(BARS) - 1, max(0, round(share * (len(BARS) - 1))))])
-    return "".join(cells)
+def spark(points: Iterable[tuple[float, float]], start: float, end: float, top: float, width: int = SPARK_WIDTH) -> str:
+    """Values over time as bars of eight heights; a column without a value repeats the one before it."""
+    columns: list[list[float]] = [[] for _ in range(width)]
+    for at, value in points:
+        columns[min(width - 1, int((at - start) / max(end - start, 1e-9) * width))].append(value)
+    bars, last = [], None
+    for column in columns:
+        last = sum(column) / len(column) if column else last
+        share = 0.0 if last is None or top <= 0 else last / top
+        bars.append(" " if last is None else BARS[min(len(BARS) - 1, max(1, round(share * (len(BARS) - 1))))])
+    return "".join(bars)
 
 
 def _roles(watch: Watch, sla: tuple[float, float]) -> RenderableType:
