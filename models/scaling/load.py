@@ -6,20 +6,26 @@ Source: reference-semantics 6.3 and 6.4; dynamo#9294 for the consolidation check
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 
 from headrace.models.perf.engine import EngineModel
-from headrace.models.perf.latency import EngineLimits, EngineLoad, itl_s, ttft_s
+from headrace.models.perf.latency import EngineLimits, EngineLoad, acceptance, itl_s, ttft_s
+from headrace.models.perf.speed import line_for
+from headrace.models.scaling.step import survivors
 from headrace.models.scaling.verdict import Verdict
 from headrace.schemas.base import AGG, DECODE, PREFILL, Role
 from headrace.schemas.reasons import Reason
+
+IDLE = EngineLoad()
 
 
 @dataclass(frozen=True, slots=True)
 class LoadInputs:
     """One role as the load loop sees it.
 
-    `engines` has one load per engine rank that speaks; `workers` counts ready replicas; SLAs are in seconds;
-    `sensitivity` is 0 (never down) to 1; `kv_hit_rate` and `accept_length` are the last valid ones or None.
+    `engines` has one load per engine rank that speaks; `workers` counts ready replicas, `starting` those that are on
+    their way; SLAs are in seconds; `sensitivity` is 0 (never down) to 1; `kv_hit_rate` and `accept_length` are the last
+    valid ones or None.
     """
 
     role: Role
@@ -33,132 +39,189 @@ class LoadInputs:
     min_endpoint: int
     kv_hit_rate: float | None = None
     accept_length: float = 1.0
+    starting: int = 0
+
+    @property
+    def survivors(self) -> int | None:
+        """Workers after one step down, None when there is none."""
+        return survivors(self.workers, self.starting, self.min_endpoint)
 
     @property
     def crowding(self) -> float:
-        """How the load of a survivor grows when one of `workers` leaves: N / (N - 1)."""
-        return self.workers / (self.workers - 1) if self.workers > 1 else 1.0
+        """How the load of each survivor grows: N / (N - 1) when one of N leaves."""
+        return self.workers / (self.survivors or self.workers)
+
+
+class _Down(Enum):
+    """May a worker leave? REFUSED is a broken safety check, UNKNOWN a missing estimate."""
+
+    SAFE = "safe"
+    REFUSED = "refused"
+    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
-class _Down:
-    """May a worker leave? `refused` tells a broken safety check from a missing estimate."""
+class _Latency:
+    """One latency and its target: what an engine's next request would get.
 
-    safe: bool
-    refused: bool = False
+    `alone` is what that request would get on an engine without load, which no further worker can lower; `down` judges
+    an engine that has taken its share of a leaver's load.
+    """
+
+    name: str  # ttft_ms, itl_ms
+    sla_s: float
+    of: Callable[[EngineLoad], float | None]
+    alone: Callable[[], float | None]
+    down: Callable[[EngineLoad], _Down]
 
 
 def load_verdict(x: LoadInputs) -> Verdict:
-    """One step up, one down, or hold, with the largest estimates as evidence."""
+    """One step up, one down, or hold, with the largest and smallest estimates as evidence."""
     if x.workers == 0 or not x.engines:
         return Verdict.hold(Reason.INSUFFICIENT_DATA)
     if x.role == PREFILL:
-        return _step(x, [_ttft(x, e) for e in x.engines], x.ttft_sla_s, "ttft_ms", lambda: _prefill_down(x))
+        return _step(x, _ttft(x, _prefill_down))
     if x.role == DECODE:
-        return _step(x, [_itl(x, e) for e in x.engines], x.itl_sla_s, "itl_ms", lambda: _decode_down(x))
+        return _step(x, _itl(x, _decode_down))
     return _aggregated(x)
 
 
-def _step(x: LoadInputs, estimates: list[float | None], sla_s: float, name: str, down: Callable[[], _Down]) -> Verdict:
+def _step(x: LoadInputs, latency: _Latency) -> Verdict:
+    estimates = [latency.of(e) for e in x.engines]
     known = [e for e in estimates if e is not None]
     if len(known) < len(estimates):
         return Verdict.hold(Reason.INSUFFICIENT_DATA)
-    evidence = {name: 1000 * max(known), f"min_{name}": 1000 * min(known)}
-    if min(known) > sla_s:
-        if name == "ttft_ms" and not _more_prefill_workers_help(x, known):
+    evidence = {latency.name: 1000 * max(known), f"min_{latency.name}": 1000 * min(known)}
+    if min(known) > latency.sla_s:
+        if not _another_worker_helps(x, latency, min(known)):
             return Verdict.hold(Reason.SCALE_UP_CANNOT_HELP, **evidence)
         return Verdict(x.workers + 1, Reason.SCALE_UP, evidence)
-    if x.workers <= max(1, x.min_endpoint):
+    left = x.survivors
+    if left is None:
         return Verdict.hold(Reason.NO_CHANGE, **evidence)
-    check = down()
-    if check.safe:
-        return Verdict(x.workers - 1, Reason.SCALE_DOWN, evidence)
-    return Verdict.hold(Reason.SCALE_DOWN_REFUSED_CONSOLIDATION if check.refused else Reason.NO_CHANGE, **evidence)
+    for engine in x.engines:
+        match latency.down(engine):
+            case _Down.REFUSED:
+                return Verdict.hold(Reason.SCALE_DOWN_REFUSED_CONSOLIDATION, **evidence)
+            case _Down.UNKNOWN:
+                return Verdict.hold(Reason.NO_CHANGE, **evidence)
+    return Verdict(left, Reason.SCALE_DOWN, evidence)
 
 
-def _ttft(x: LoadInputs, e: EngineLoad, **scale: float) -> float | None:
-    return ttft_s(x.model, x.role, e, x.limits, kv_hit_rate=x.kv_hit_rate, **scale)  # type: ignore[arg-type]
+def _another_worker_helps(x: LoadInputs, latency: _Latency, least: float) -> bool:
+    """Only what load adds can be bought down: never a request's own time, and nothing where an engine has no load.
+
+    A lone request that already misses the target makes it infeasible; then the load's part alone must exceed the target
+    before another worker is asked for, or the fleet grows to its budget on idle engines (reference weak spot 5;
+    dynamo#8861).
+    """
+    if any(e == IDLE for e in x.engines):
+        return False
+    alone = latency.alone()
+    return alone is None or alone <= latency.sla_s or least - alone > latency.sla_s
 
 
-def _itl(x: LoadInputs, e: EngineLoad, decode_scale: float = 1.0, prefill_as_kv: bool = False) -> float | None:
-    return itl_s(
-        x.model,
-        x.role,
-        e,
-        decode_scale=decode_scale,
-        include_queued_prefill_as_kv=prefill_as_kv,
-        accept_length=x.accept_length,
+def _ttft(x: LoadInputs, down: Callable[[LoadInputs, EngineLoad], _Down]) -> _Latency:
+    return _Latency(
+        "ttft_ms",
+        x.ttft_sla_s,
+        of=lambda e: ttft_s(x.model, x.role, e, x.limits, kv_hit_rate=x.kv_hit_rate),
+        alone=lambda: ttft_s(x.model, x.role, IDLE, x.limits, kv_hit_rate=x.kv_hit_rate),
+        down=lambda e: down(x, e),
     )
 
 
-def _more_prefill_workers_help(x: LoadInputs, estimates: Sequence[float]) -> bool:
-    """Where a lone request already misses the target, only waiting can be bought down, never a request's own compute.
+def _itl(x: LoadInputs, down: Callable[[LoadInputs, EngineLoad], _Down]) -> _Latency:
+    return _Latency(
+        "itl_ms",
+        x.itl_sla_s,
+        of=lambda e: itl_s(x.model, x.role, e, accept_length=x.accept_length),
+        alone=lambda: _lone_itl(x),
+        down=lambda e: down(x, e),
+    )
 
-    Then the wait alone must exceed the target before another worker is asked for (else the fleet grows to its budget
-    on idle engines: reference weak spot 5; dynamo#8861).
+
+def _lone_itl(x: LoadInputs) -> float | None:
+    """Seconds between the tokens of a typical request that has an engine for itself."""
+    length = x.model.mean_decode_length
+    line = line_for(x.model, x.role, prefill=False, decode=True)
+    if length is None or line is None:
+        return None
+    return line.at(decode_requests=1.0, decode_kv_tokens=length) / acceptance(x.accept_length)
+
+
+def _prefill_down(x: LoadInputs, e: EngineLoad) -> _Down:
+    return _wait_fits(
+        x, lambda queue: ttft_s(x.model, x.role, e, x.limits, kv_hit_rate=x.kv_hit_rate, queue_scale=queue)
+    )
+
+
+def _aggregated_prefill_down(x: LoadInputs, e: EngineLoad) -> _Down:
+    return _wait_fits(
+        x,
+        lambda queue: ttft_s(
+            x.model,
+            x.role,
+            e,
+            x.limits,
+            kv_hit_rate=x.kv_hit_rate,
+            queue_scale=queue,
+            decode_scale=x.crowding,
+            include_queued_decode=True,
+        ),
+    )
+
+
+def _wait_fits(x: LoadInputs, ttft: Callable[[float], float | None]) -> _Down:
+    """The wait of survivors, N/(N-1) times today's, must fit into the SLA's slack beside a request's own compute.
+
+    `ttft` takes the scale of the queue.
     """
-    own = [_ttft(x, e, queue_scale=0.0) for e in x.engines]
-    if any(o is None or o <= x.ttft_sla_s for o in own):
-        return True
-    return all(est - (o or 0.0) > x.ttft_sla_s for est, o in zip(estimates, own, strict=True))
+    own, crowded = ttft(0.0), ttft(x.crowding)
+    if own is None or crowded is None:
+        return _Down.UNKNOWN
+    slack = (x.ttft_sla_s - own) * x.sensitivity
+    return _Down.REFUSED if slack <= 0 or crowded - own >= slack else _Down.SAFE
 
 
-def _prefill_down(x: LoadInputs) -> _Down:
-    """The wait of survivors, N/(N-1) times today's, must fit into the SLA's slack beside a request's own compute."""
-    for e in x.engines:
-        own, post = _ttft(x, e, queue_scale=0.0), _ttft(x, e, queue_scale=x.crowding)
-        if own is None or post is None:
-            return _Down(safe=False)
-        slack = (x.ttft_sla_s - own) * x.sensitivity
-        if slack <= 0 or post - own >= slack:
-            return _Down(safe=False, refused=True)
-    return _Down(safe=True)
-
-
-def _decode_down(x: LoadInputs, prefill_as_kv: bool = False) -> _Down:
+def _decode_down(x: LoadInputs, e: EngineLoad, prefill_as_kv: bool = False) -> _Down:
     """Survivors must hold the KV of the leaver, and stay below `sensitivity` of the ITL target."""
-    for e in x.engines:
-        kv = e.scheduled_decode_kv_tokens + e.queued_decode_kv_tokens + (e.queued_prefill_tokens if prefill_as_kv else 0.0)
-        if int(kv * x.crowding) >= x.limits.max_kv_tokens:
-            return _Down(safe=False, refused=True)
-        post = _itl(x, e, decode_scale=x.crowding, prefill_as_kv=prefill_as_kv)
-        if post is None:
-            return _Down(safe=False)
-        if post >= x.itl_sla_s * x.sensitivity:
-            return _Down(safe=False, refused=True)
-    return _Down(safe=True)
-
-
-def _aggregated_prefill_down(x: LoadInputs) -> _Down:
-    for e in x.engines:
-        scale = {"decode_scale": x.crowding, "include_queued_decode": True}
-        own, post = _ttft(x, e, queue_scale=0.0, **scale), _ttft(x, e, queue_scale=x.crowding, **scale)
-        if own is None or post is None:
-            return _Down(safe=False)
-        slack = (x.ttft_sla_s - own) * x.sensitivity
-        if slack <= 0 or post - own >= slack:
-            return _Down(safe=False, refused=True)
-    return _Down(safe=True)
+    kv = e.scheduled_decode_kv_tokens + e.queued_decode_kv_tokens + (e.queued_prefill_tokens if prefill_as_kv else 0.0)
+    if int(kv * x.crowding) >= x.limits.max_kv_tokens:
+        return _Down.REFUSED
+    crowded = itl_s(
+        x.model,
+        x.role,
+        e,
+        decode_scale=x.crowding,
+        include_queued_prefill_as_kv=prefill_as_kv,
+        accept_length=x.accept_length,
+    )
+    if crowded is None:
+        return _Down.UNKNOWN
+    return _Down.REFUSED if crowded >= x.itl_sla_s * x.sensitivity else _Down.SAFE
 
 
 def _aggregated(x: LoadInputs) -> Verdict:
-    """Up when either half asks for it, down only when both agree."""
+    """Up when either half asks for it, down only when both agree; what is unknown in one half stops the step down."""
     assert x.role == AGG
-    prefill = _step(x, [_ttft(x, e) for e in x.engines], x.ttft_sla_s, "ttft_ms", lambda: _aggregated_prefill_down(x))
-    decode = _step(x, [_itl(x, e) for e in x.engines], x.itl_sla_s, "itl_ms", lambda: _decode_down(x, prefill_as_kv=True))
-    evidence = {**prefill.evidence, **decode.evidence}
-    halves = (prefill, decode)
+    halves = (
+        _step(x, _ttft(x, _aggregated_prefill_down)),
+        _step(x, _itl(x, lambda x, e: _decode_down(x, e, prefill_as_kv=True))),
+    )
+    evidence = {**halves[0].evidence, **halves[1].evidence}
     for half in halves:
         if half.reason is Reason.SCALE_UP:
             return Verdict(half.replicas, Reason.SCALE_UP, evidence)
-    if all(h.reason is Reason.SCALE_DOWN for h in halves):
-        return Verdict(x.workers - 1, Reason.SCALE_DOWN, evidence)
-    for reason in (
-        Reason.SCALE_UP_CANNOT_HELP,
-        Reason.SCALE_DOWN_REFUSED_CONSOLIDATION,
-        Reason.INSUFFICIENT_DATA,
-        Reason.NO_CHANGE,
-    ):
-        if any(h.reason is reason for h in halves):
-            return Verdict.hold(reason, **evidence)
-    return Verdict.hold(Reason.NO_CHANGE, **evidence)
+    if all(half.reason is Reason.SCALE_DOWN for half in halves):
+        return Verdict(halves[0].replicas, Reason.SCALE_DOWN, evidence)
+    reasons = {half.reason for half in halves}
+    return Verdict.hold(next(reason for reason in _MOST_TELLING if reason in reasons), **evidence)
+
+
+_MOST_TELLING = (
+    Reason.SCALE_UP_CANNOT_HELP,
+    Reason.SCALE_DOWN_REFUSED_CONSOLIDATION,
+    Reason.INSUFFICIENT_DATA,
+    Reason.NO_CHANGE,
+)

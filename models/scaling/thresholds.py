@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headrace.models.perf.latency import EngineLoad
+from headrace.models.scaling.step import survivors
 from headrace.models.scaling.verdict import Verdict
 from headrace.schemas.base import AGG, PREFILL, Role
 from headrace.schemas.config import PlannerConfig
@@ -47,9 +48,7 @@ def band_of(config: PlannerConfig, role: Role) -> Band | None:
     return (PREFILL_BANDS if role == PREFILL else DECODE_BANDS).get(config.optimization_target)
 
 
-def signals(
-    role: Role, engines: Sequence[EngineLoad], *, per: float | None, tokens: bool
-) -> list[float] | None:
+def signals(role: Role, engines: Sequence[EngineLoad], *, per: float | None, tokens: bool) -> list[float] | None:
     """The signal of each engine rank: queued prompt tokens (per context length), or KV tokens per KV capacity.
 
     `per` is the context length or the KV capacity in tokens; `tokens` asks for prompt tokens as they are.
@@ -68,16 +67,18 @@ def signals(
     ]
 
 
-def threshold_verdict(band: Band | None, values: Sequence[float] | None, *, workers: int, min_endpoint: int) -> Verdict:
+def threshold_verdict(
+    band: Band | None, values: Sequence[float] | None, *, workers: int, min_endpoint: int, starting: int = 0
+) -> Verdict:
     """One step up, one down, or hold."""
     if band is None or not values or workers == 0:
         return Verdict.hold(Reason.INSUFFICIENT_DATA)
     evidence = {"signal_max": max(values), "signal_min": min(values), "up_at": band.up, "down_at": band.down}
     if band.wants_up(values):
         return Verdict(workers + 1, Reason.SCALE_UP, evidence)
-    if workers <= max(1, min_endpoint) or not band.wants_down(values):
+    left = survivors(workers, starting, min_endpoint)
+    if left is None or not band.wants_down(values):
         return Verdict.hold(Reason.NO_CHANGE, **evidence)
-    crowded = [v * workers / (workers - 1) for v in values]
-    if band.wants_up(crowded):
+    if band.wants_up([v * workers / left for v in values]):
         return Verdict.hold(Reason.SCALE_DOWN_REFUSED_CONSOLIDATION, **evidence)
-    return Verdict(workers - 1, Reason.SCALE_DOWN, evidence)
+    return Verdict(left, Reason.SCALE_DOWN, evidence)

@@ -36,11 +36,10 @@ def throughput_verdicts(
     for role, c in capacities.items():
         assert c is not None
         replicas = replicas_for(max(0.0, demand_rps), c.requests_per_s, min_endpoints[role])
-        evidence = {"demand_rps": demand_rps, "capacity_rps": c.requests_per_s, "capacity_meets_sla": float(c.meets_sla)}
+        evidence = {
+            "demand_rps": demand_rps,
+            "capacity_rps": c.requests_per_s,
+            "capacity_meets_sla": float(c.meets_sla),
+        }
         verdicts[role] = Verdict(replicas, Reason.SCALE, evidence)
     return verdicts
-
-
-def limit_step(current: int, wanted: int, most: int) -> int:
-    """`wanted`, but at most `most` replicas away from `current` (dynamo#14296); never past it, never backwards."""
-    return max(current - most, min(current + most, wanted))

@@ -1,5 +1,6 @@
 """Observe FPMs: the newest of each engine rank, each counted once, none believed after it has gone stale."""
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +15,7 @@ from headrace.schemas.errors import RecordError
 from headrace.schemas.fpm import VERSION, Fpm, QueuedRequests, ScheduledRequests, decode_fpm
 from headrace.schemas.fpm_batch import FpmBatch, FpmItem
 from headrace.schemas.reasons import DeadLetterReason
-from headrace.streams.agents.rows import Rows
+from headrace.streams.agents.rows import ALL_OF, FLUSH_ROWS, MASK, SHIFT, SPREAD, Rows
 
 FIRST_PASSES = 3  # of a new rank: caches warm up, kernels compile; not the engine's speed (dynamo#12430)
 FORGET_AFTER = 12  # times the stale age: then a silent rank leaves memory
@@ -33,27 +34,23 @@ class Rank:
 
     __slots__ = ("at", "counter", "fpm", "passes", "publisher", "sequence")
 
-    def __init__(self, publisher: int, sequence: int, at: float, fpm: Fpm) -> None:
-        self.publisher = publisher
-        self.sequence = sequence
+    def __init__(self, item: FpmItem, at: float, fpm: Fpm, passes: int = 0) -> None:
+        self.publisher = item.publisher_id
+        self.sequence = item.sequence
         self.counter = fpm.counter_id
         self.at = at  # event time, seconds
         self.fpm = fpm
-        self.passes = 0  # busy iterations seen, up to FIRST_PASSES
+        self.passes = passes  # busy iterations seen, up to FIRST_PASSES
 
-    def restart(self, item: FpmItem, at: float, fpm: Fpm) -> bool:
-        """An FPM whose counter is not the next: does the rank count anew? False for what is old or known already.
+    def restarted(self, item: FpmItem, at: float, counter: int) -> bool:
+        """Does an FPM whose counter is not the next come from an engine that began again? Else it is old or known.
 
-        Another publisher is another process if its word is newer. The same publisher numbers all that it sends, so a
-        lower counter under a higher sequence is an engine that began again.
+        Another publisher is another process, if its word is newer. The same publisher numbers all that it sends: a
+        lower counter under a higher sequence is an engine that counts anew.
         """
-        if item.publisher_id == self.publisher:
-            if item.sequence <= self.sequence or fpm.counter_id == self.counter:
-                return False
-        elif at <= self.at:
+        if at < self.at or (at == self.at and item.publisher_id != self.publisher):
             return False
-        self.__init__(item.publisher_id, item.sequence, at, fpm)  # type: ignore[misc]
-        return True
+        return item.publisher_id != self.publisher or (counter < self.counter and item.sequence > self.sequence)
 
 
 @dataclass(slots=True)
@@ -92,40 +89,43 @@ class FpmObserver:
         if batch.role not in self.models:
             self._foreign(batch.role)
             return []
-        ranks, rows = self.ranks[batch.role], self.rows[batch.role]
-        received_at = batch.received_at if abs(batch.received_at - now) <= self.max_skew_s else now
-        earliest, latest, oldest = received_at - self.max_skew_s, received_at + self.max_skew_s, now - self.stale_after_s
-        seen = duplicate = late = skewed = 0
-        bad: list[tuple[int, RecordError | None]] = []
+        ranks, rows, skew = self.ranks[batch.role], self.rows[batch.role], self.max_skew_s
+        received_at = batch.received_at if abs(batch.received_at - now) <= skew else now
+        earliest, latest, oldest = received_at - skew, received_at + skew, now - self.stale_after_s
+        pending, room = rows.pending, rows.room
+        refused: list[tuple[int, RecordError | None]] = []
+        seen = late = skewed = 0
         for index, item in enumerate(batch.items):
             try:
                 fpm = _decode(item.payload)
             except (msgspec.DecodeError, RecursionError):
-                bad.append((index, None))
+                refused.append((index, None))
                 continue
-            worker = fpm.worker_id
+            at, counter, worker = item.published_at, fpm.counter_id, fpm.worker_id
             if fpm.version != VERSION or not worker:
-                bad.append((index, None))
+                refused.append((index, None))
                 continue
-            at = item.published_at
             if not earliest <= at <= latest:
                 at = received_at
                 skewed += 1
-            key = (worker, fpm.dp_rank)
-            rank = ranks.get(key)
+            rank = ranks.get((worker, fpm.dp_rank))
             if rank is None:
-                if (refused := self._refuse(worker, ranks)) is not None:
-                    bad.append((index, refused))
+                if (error := _too_much(worker, ranks)) is not None:
+                    refused.append((index, error))
                     continue
-                rank = ranks[key] = Rank(item.publisher_id, item.sequence, at, fpm)
-            elif rank.publisher == item.publisher_id and fpm.counter_id > rank.counter:
-                rank.counter = fpm.counter_id
-                rank.sequence = item.sequence
-                rank.fpm = fpm
+                rank = ranks[worker, fpm.dp_rank] = Rank(item, at, fpm)
+            elif (
+                rank.publisher == item.publisher_id
+                and counter > rank.counter
+                and (item.sequence > rank.sequence or at > rank.at)
+            ):
+                rank.counter, rank.sequence, rank.fpm = counter, item.sequence, fpm
                 if at > rank.at:
                     rank.at = at
-            elif not rank.restart(item, at, fpm):
-                duplicate += 1
+            elif rank.restarted(item, at, counter):
+                rank = ranks[worker, fpm.dp_rank] = Rank(item, at, fpm)
+            else:
+                self._passed_over(rank, item)
                 continue
             seen += 1
             if at < oldest:
@@ -133,8 +133,152 @@ class FpmObserver:
             if fpm.wall_time > 0.0:
                 if rank.passes < FIRST_PASSES:
                     rank.passes += 1
-                else:
-                    rows.add(fpm)
-        rows.teach_when_many(self.models[batch.role])
-        self._count(seen, duplicate, late, skewed)
-        return self._dead(batch, bad, now) if bad else []
+                elif room > 0 or not counter * SPREAD >> SHIFT & MASK:
+                    room -= 1
+                    pending.append(fpm)
+        rows.room = max(0, room)
+        if len(pending) >= FLUSH_ROWS:
+            rows.teach(self.models[batch.role])
+        c = self.counters
+        c.seen, c.late, c.clock_skew, c.bad = c.seen + seen, c.late + late, c.clock_skew + skewed, c.bad + len(refused)
+        return self._dead(batch, refused, now) if refused else []
+
+    def _passed_over(self, rank: Rank, item: FpmItem) -> None:
+        if rank.publisher == item.publisher_id:
+            self.counters.duplicate += 1
+        else:
+            self.counters.out_of_order += 1
+
+    def _foreign(self, role: str) -> None:
+        shown = role[:64]
+        if shown not in self.foreign_roles and len(self.foreign_roles) < MAX_FOREIGN_ROLES:
+            self.foreign_roles.append(shown)
+
+    def begin_tick(self, now: float) -> None:
+        """Learn what is waiting, and drop ranks that have been silent so long that they are gone."""
+        self.learn()
+        oldest = now - FORGET_AFTER * self.stale_after_s
+        for role, ranks in self.ranks.items():
+            self.rows[role].room = ALL_OF
+            for key in [k for k, rank in ranks.items() if rank.at < oldest]:
+                del ranks[key]
+            if ranks:
+                self.widths[role] = max(Counter(worker for worker, _ in ranks).values())
+
+    def learn(self) -> None:
+        """Teach the models what is still waiting; before a tick and before a snapshot."""
+        for role, rows in self.rows.items():
+            rows.teach(self.models[role])
+
+    def fresh(self, role: Role, now: float, workers: Collection[str] | None) -> dict[Key, Fpm]:
+        """The newest FPM of every rank that spoke within the stale age; of `workers` alone, where they are known."""
+        known = None if workers is None else set(workers)
+        oldest = now - self.stale_after_s
+        return {
+            key: rank.fpm
+            for key, rank in sorted(self.ranks[role].items())
+            if rank.at >= oldest and (known is None or key[0] in known)
+        }
+
+    def workers(self, role: Role) -> set[str]:
+        """Ids of all workers that are remembered, silent ones too."""
+        return {worker for worker, _ in self.ranks[role]}
+
+    def newest_at(self, role: Role) -> float | None:
+        """Event time of the newest FPM of a role, or None when none has come."""
+        return max((rank.at for rank in self.ranks[role].values()), default=None)
+
+    def _dead(self, batch: FpmBatch, refused: list[tuple[int, RecordError | None]], now: float) -> list[DeadLetter]:
+        letters: list[DeadLetter] = []
+        for index, known in refused[:MAX_LETTERS]:
+            item = batch.items[index]
+            error = known or _why_refused(item.payload)
+            left = len(refused) - MAX_LETTERS if len(letters) == MAX_LETTERS - 1 else 0
+            letters.append(
+                DeadLetter(
+                    dgd=batch.dgd,
+                    reason=error.reason,
+                    message=str(error) + (f"; {left} more of this batch are not kept" if left > 0 else ""),
+                    reader="headrace.planner",
+                    stream="fpm",
+                    position=None,
+                    at=now,
+                    data=cut(item.payload),
+                    size=len(item.payload),
+                    headers={
+                        "source": batch.source,
+                        "publisher": str(item.publisher_id),
+                        "sequence": str(item.sequence),
+                    },
+                    item=index,
+                )
+            )
+        return letters
+
+    def to_state(self) -> dict[str, Any]:
+        """JSON-able; call :meth:`learn` first."""
+        return {
+            "counters": {name: getattr(self.counters, name) for name in Counters.__dataclass_fields__},
+            "ranks": {
+                role: [
+                    [*key, str(k.publisher), str(k.sequence), k.at, k.passes, _packed(k.fpm)]
+                    for key, k in ranks.items()
+                ]
+                for role, ranks in self.ranks.items()
+            },
+            "rows": {role: rows.to_state() for role, rows in self.rows.items()},
+            "widths": self.widths,
+            "foreign_roles": self.foreign_roles,
+        }
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self.counters = Counters(**state["counters"])
+        for role, ranks in state["ranks"].items():
+            if role in self.models:
+                self.ranks[role] = {(r[0], r[1]): _rank(*r) for r in ranks}
+        for role, rows in state["rows"].items():
+            if role in self.models:
+                self.rows[role].load_state(rows)
+        self.widths = {role: width for role, width in state["widths"].items() if role in self.models}
+        self.foreign_roles = state["foreign_roles"]
+
+
+def _too_much(worker: str, ranks: Mapping[Key, Rank]) -> RecordError | None:
+    """Why a rank that is not known yet may not come in."""
+    if len(worker) > LONGEST_WORKER_ID:
+        return RecordError(
+            f"worker_id of {len(worker)} characters: an id has at most {LONGEST_WORKER_ID}",
+            reason=DeadLetterReason.INVALID,
+        )
+    if len(ranks) >= MAX_RANKS:
+        return RecordError(
+            f"more than {MAX_RANKS} engine ranks in one role: worker ids are made up or the mapping is wrong",
+            reason=DeadLetterReason.INVALID,
+        )
+    return None
+
+
+def _why_refused(payload: bytes) -> RecordError:
+    try:
+        decode_fpm(payload)
+    except RecordError as e:
+        return e
+    raise AssertionError("an FPM was refused that decode_fpm takes")
+
+
+def _packed(fpm: Fpm) -> list[Any]:
+    """An FPM as a short list; counters may exceed what JSON readers take for an integer."""
+    return [str(fpm.counter_id), fpm.wall_time, astuple(fpm.scheduled_requests), astuple(fpm.queued_requests)]
+
+
+def _rank(worker: str, dp_rank: int, publisher: str, sequence: str, at: float, passes: int, packed: list[Any]) -> Rank:
+    counter, wall_time, scheduled, queued = packed
+    fpm = Fpm(
+        worker_id=worker,
+        dp_rank=dp_rank,
+        counter_id=int(counter),
+        wall_time=wall_time,
+        scheduled_requests=ScheduledRequests(*scheduled),
+        queued_requests=QueuedRequests(*queued),
+    )
+    return Rank(FpmItem(at, int(publisher), int(sequence), b""), at, fpm, passes)

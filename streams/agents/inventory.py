@@ -35,7 +35,9 @@ class InventoryObserver:
     stale_after_s: float
     max_skew_s: float
     seen: dict[Role, Sighting] = field(default_factory=dict)
-    named: list[str] = field(default_factory=list)  # roles of the newest record, for the message about one that is missing
+    named: list[str] = field(
+        default_factory=list
+    )  # roles of the newest record, for the message about one that is missing
 
     @property
     def heard(self) -> bool:

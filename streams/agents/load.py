@@ -1,9 +1,10 @@
 """The load loop: what the engines' queues and batches ask for, behind the gates that make a decision safe."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headrace.models.perf.engine import EngineModel
+from headrace.models.perf.latency import EngineLoad
 from headrace.models.scaling.load import LoadInputs, load_verdict
 from headrace.models.scaling.thresholds import band_of, signals, threshold_verdict
 from headrace.models.scaling.verdict import Verdict
@@ -14,12 +15,15 @@ from headrace.streams.agents.throughput import accept_length
 from headrace.streams.agents.traffic import TrafficObserver
 from headrace.streams.agents.view import RoleView
 
+CALM_RUNS = 3  # in a row that must want a reduction before it cancels what is starting: a dip is not the end of a burst
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class LoadLoop:
-    """Stateless: everything it needs is in the view."""
+    """One verdict per role and run. Remembers only for how many runs in a row a role has wanted fewer workers."""
 
     config: PlannerConfig
+    calm: dict[Role, int] = field(default_factory=dict)
 
     def run(
         self,
@@ -28,61 +32,83 @@ class LoadLoop:
         traffic: TrafficObserver,
         in_progress: bool,
     ) -> dict[Role, Verdict]:
-        """One verdict per role. The estimates are made even where the gates hold, so that the report shows them."""
+        """The estimates are made even where the gates hold, so that the report shows them."""
         return {role: self._role(view, models[role], traffic, in_progress) for role, view in views.items()}
 
     def _role(self, view: RoleView, model: EngineModel, traffic: TrafficObserver, in_progress: bool) -> Verdict:
-        if view.inventory is None:
-            return Verdict.hold(Reason.NO_INVENTORY)
-        if not view.engines:
-            return Verdict.hold(Reason.NO_FPM_DATA)
+        if view.inventory is None or not view.engines:
+            self.calm[view.role] = 0
+            return Verdict.hold(Reason.NO_INVENTORY if view.inventory is None else Reason.NO_FPM_DATA)
         verdict = self._want(view, model, traffic)
+        self.calm[view.role] = self.calm.get(view.role, 0) + 1 if verdict.reason is Reason.SCALE_DOWN else 0
         gate = self._gate(view, verdict, in_progress)
         return verdict if gate is None else Verdict.hold(gate, **verdict.evidence)
 
     def _gate(self, view: RoleView, verdict: Verdict, in_progress: bool) -> Reason | None:
         """Why this verdict may not act now, or None.
 
-        While replicas start, only a reduction passes: it cancels what has not come up (dynamo#14671). Engines that do
-        not report may be the loaded ones, so a scale-down needs them all; a scale-up needs half of them.
+        While replicas start, only a lasting reduction passes: it cancels what has not come up (dynamo#14671). Engines
+        that do not report may be the loaded ones, so a scale-down needs them all; a scale-up needs half of them.
         """
         assert view.inventory is not None
-        inv = view.inventory
+        inv, seen = view.inventory, view.workers_seen
         if in_progress or view.settling:
             return Reason.SCALING_IN_PROGRESS
-        if inv.starting and (verdict.replicas is None or verdict.replicas > inv.ready):
+        if inv.starting and (verdict.reason is not Reason.SCALE_DOWN or self.calm[view.role] < CALM_RUNS):
             return Reason.SCALING_IN_PROGRESS
-        if view.workers_seen > inv.ready + inv.starting + inv.draining:
+        if seen > inv.ready + inv.starting + inv.draining:
             return Reason.WORKER_COUNT_MISMATCH
-        if view.workers_seen < inv.ready:
-            enough = 2 * view.workers_seen >= inv.ready and verdict.reason is Reason.SCALE_UP
-            return None if enough else Reason.WORKER_COUNT_MISMATCH
-        return None
+        if verdict.reason is Reason.SCALE_UP:
+            return None if 2 * seen >= inv.ready else Reason.WORKER_COUNT_MISMATCH
+        return Reason.WORKER_COUNT_MISMATCH if seen < inv.ready or len(view.engines) < seen * view.width else None
 
     def _want(self, view: RoleView, model: EngineModel, traffic: TrafficObserver) -> Verdict:
-        config, role = self.config, view.role
-        engines = list(view.engines.values())
+        assert view.inventory is not None
+        config, role, least = self.config, view.role, self.config.min_endpoint_of(view.role)
+        engines = serving(view)
         if config.optimization_target == "sla":
             return load_verdict(
                 LoadInputs(
                     role=role,
                     workers=view.ready,
+                    starting=view.inventory.starting,
                     engines=engines,
                     model=model,
-                    limits=view.limits,
+                    limits=view.held_limits,
                     ttft_sla_s=config.ttft_ms / 1000,
                     itl_sla_s=config.itl_ms / 1000,
                     sensitivity=config.load_scaling_down_sensitivity / 100,
-                    min_endpoint=config.min_endpoint_of(role),
+                    min_endpoint=least,
                     kv_hit_rate=traffic.kv_hit_rate if role in (PREFILL, AGG) else None,
-                    accept_length=accept_length(traffic.accept_length, config, view),
+                    accept_length=accept_length(traffic.accept_length, view),
                 )
             )
-        if role == PREFILL:
-            per = None if view.context_length is None else float(view.context_length)
-        else:
-            per = float(view.limits.max_kv_tokens) if view.kv_limit_known else None
-        values = signals(role, engines, per=per, tokens=config.optimization_target == "load")
-        return threshold_verdict(
-            band_of(config, role), values, workers=view.ready, min_endpoint=config.min_endpoint_of(role)
+        per = view.context_length if role == PREFILL else view.kv_capacity
+        values = signals(
+            role,
+            engines,
+            per=None if per is None else float(per),
+            tokens=config.optimization_target == "load",
         )
+        starting = view.inventory.starting
+        return threshold_verdict(
+            band_of(config, role), values, workers=view.ready, min_endpoint=least, starting=starting
+        )
+
+
+def serving(view: RoleView) -> list[EngineLoad]:
+    """The loads of the engines that take requests.
+
+    Where the inventory does not name its workers, draining ones speak too. They only lose load, so as many of the
+    least loaded workers as there are too many are taken to be them.
+    """
+    assert view.inventory is not None
+    surplus = min(view.workers_seen - view.inventory.ready, view.inventory.draining)
+    if surplus <= 0:
+        return list(view.engines.values())
+    load: dict[str, float] = {}
+    for (worker, _), e in view.engines.items():
+        tokens = e.queued_prefill_tokens + e.scheduled_prefill_tokens + e.queued_decode_kv_tokens
+        load[worker] = load.get(worker, 0.0) + tokens + e.scheduled_decode_kv_tokens
+    leaving = set(sorted(load, key=lambda worker: (load[worker], worker))[:surplus])
+    return [e for (worker, _), e in view.engines.items() if worker not in leaving]

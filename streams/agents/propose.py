@@ -21,9 +21,7 @@ def over_floor(verdict: Verdict, current: int, floor: int | None) -> Verdict:
     evidence = {**verdict.evidence, "floor": floor}
     if floor > current:
         return Verdict(floor, Reason.SCALE_UP, evidence)
-    if floor == current:
-        return Verdict(None, Reason.SCALE_DOWN_CAPPED_BY_THROUGHPUT, evidence)
-    return Verdict(floor, Reason.SCALE_DOWN_CAPPED_BY_THROUGHPUT, evidence)
+    return Verdict(None if floor == current else floor, Reason.SCALE_DOWN_CAPPED_BY_THROUGHPUT, evidence)
 
 
 def own_verdicts(
@@ -47,19 +45,15 @@ def own_verdicts(
     return verdicts
 
 
-def own_proposal(
-    config: PlannerConfig, dgd: str, tick: int, now: float, verdicts: Mapping[Role, Verdict]
-) -> Proposal | None:
+def own_proposal(config: PlannerConfig, dgd: str, now: float, verdicts: Mapping[Role, Verdict]) -> Proposal | None:
     """The planner's SETs as a proposal for this tick alone, or None when it wants nothing."""
     targets = {role: v.replicas for role, v in verdicts.items() if v.replicas is not None}
     if not targets:
         return None
-    source, priority = (
-        (LOAD_SOURCE, LOAD_PRIORITY) if config.load_loop else (THROUGHPUT_SOURCE, THROUGHPUT_PRIORITY)
-    )
+    source, priority = (LOAD_SOURCE, LOAD_PRIORITY) if config.load_loop else (THROUGHPUT_SOURCE, THROUGHPUT_PRIORITY)
     return Proposal(
         dgd=dgd,
-        proposal_id=f"{source}:{tick}",
+        proposal_id=f"{source}:{now:.3f}",
         source=source,
         kind=ProposalKind.SET,
         issued_at=now,

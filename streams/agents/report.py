@@ -1,6 +1,7 @@
 """Write down what a tick knew and did."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from headrace.models.perf.engine import EngineModel, Kind
 from headrace.models.scaling.verdict import Verdict
@@ -15,17 +16,20 @@ KINDS = {PREFILL: Kind.PREFILL, DECODE: Kind.DECODE, AGG: Kind.MIXED}
 DEMAND = ("demand_rps", "wanted")  # evidence that was seen or asked for rather than estimated
 
 
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What the loops said about one role, and the floor in force."""
+
+    load: Verdict
+    throughput: Verdict
+    floor: int | None
+
+
 def role_report(
-    view: RoleView,
-    plan: RolePlan,
-    model: EngineModel,
-    load: Verdict,
-    throughput: Verdict,
-    proposals: Sequence[Proposal],
-    floor: int | None,
+    view: RoleView, plan: RolePlan, model: EngineModel, findings: Findings, proposals: Sequence[Proposal]
 ) -> RoleReport:
     """One role's part of the tick report."""
-    evidence = {**throughput.evidence, **load.evidence}
+    evidence = {**findings.throughput.evidence, **findings.load.evidence}
     estimated = {name: float(value) for name, value in evidence.items() if name not in DEMAND}
     kind = KINDS.get(view.role)
     if kind is not None and (fit := model.coefficients(kind)) is not None:
@@ -35,28 +39,28 @@ def role_report(
         known=view.known() | {name: float(evidence[name]) for name in DEMAND if name in evidence},
         unknown=dict(view.unknown),
         estimated=estimated,
-        proposed=[_proposed(view.role, p, plan) for p in proposals if view.role in p.targets or not p.targets],
-        floor=floor,
+        proposed=[
+            _proposed(view.role, p, plan) for p in proposals if view.role in p.targets or p.kind is ProposalKind.REJECT
+        ],
+        floor=findings.floor,
         merged=plan.merged,
         clamps=plan.clamps,
         target=plan.target,
-        load_reason=load.reason,
-        throughput_reason=throughput.reason,
+        load_reason=findings.load.reason,
+        throughput_reason=findings.throughput.reason,
         reason=plan.reason,
     )
 
 
 def _proposed(role: Role, p: Proposal, plan: RolePlan) -> Proposed:
-    replicas = p.targets.get(role)
-    used = p.kind is ProposalKind.REJECT or plan.merged == replicas
     return Proposed(
         proposal_id=p.proposal_id,
         source=p.source,
         kind=p.kind,
-        replicas=replicas,
+        replicas=p.targets.get(role),
         priority=p.priority,
         reason=p.reason,
-        used=used,
+        used=any(p is used for used in plan.used),
     )
 
 
@@ -73,7 +77,7 @@ def forecast_numbers(prediction: Prediction | None) -> dict[str, float]:
         "kv_hit_rate": prediction.kv_hit_rate,
         "accept_length": prediction.accept_length,
     }
-    return {name: value for name, value in values.items() if value is not None}
+    return {name: float(value) for name, value in values.items() if value is not None}
 
 
 def reasons_of(plans: Mapping[Role, RolePlan]) -> dict[Role, str]:

@@ -10,7 +10,7 @@ EPSILON_S = 1e-6
 
 @dataclass(slots=True)
 class Schedule:
-    """Slots of each loop since `anchor`. A tick that comes late runs once, in the slot it falls into; no catching up."""
+    """Slots of each loop since `anchor`. A tick that comes late runs once, in the slot it falls into."""
 
     base_s: float
     intervals: dict[str, float]  # loop -> seconds, each a multiple of base_s

@@ -1,14 +1,16 @@
 """The throughput loop: from the forecast to a floor for every role, on its own interval."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headrace.models.perf.capacity import Capacity, capacity
 from headrace.models.perf.engine import EngineModel
-from headrace.models.scaling.throughput import limit_step, throughput_verdicts
+from headrace.models.perf.latency import EngineLimits
+from headrace.models.scaling.step import limit_step
+from headrace.models.scaling.throughput import replicas_for, throughput_verdicts
 from headrace.models.scaling.verdict import Verdict
-from headrace.schemas.base import Role
+from headrace.schemas.base import PREFILL, Role
 from headrace.schemas.config import PlannerConfig
 from headrace.schemas.prediction import Prediction
 from headrace.schemas.reasons import Reason
@@ -21,49 +23,70 @@ class ThroughputLoop:
 
     config: PlannerConfig
     floors: dict[Role, tuple[int, float]] = field(default_factory=dict)  # replicas, expires_at
-    verdicts: dict[Role, Verdict] = field(default_factory=dict)  # of the last run, for reports in between
 
     def run(
-        self, prediction: Prediction | None, views: Mapping[Role, RoleView], models: Mapping[Role, EngineModel], now: float
+        self,
+        prediction: Prediction | None,
+        views: Mapping[Role, RoleView],
+        models: Mapping[Role, EngineModel],
+        now: float,
     ) -> dict[Role, Verdict]:
         """Size every role for the prediction; on success set the floors anew."""
         if prediction is None:
-            self.verdicts = {role: Verdict.hold(Reason.NO_TRAFFIC_DATA) for role in views}
-            return self.verdicts
-        found = {role: self._capacity(role, view, models[role], prediction) for role, view in views.items()}
+            return {role: Verdict.hold(Reason.NO_TRAFFIC_DATA) for role in views}
+        rate = prediction.requests_per_s or 0.0
+        found = {role: self._capacity(view, models[role], prediction, view.limits) for role, view in views.items()}
         minimum = {role: self.config.min_endpoint_of(role) for role in views}
-        verdicts = throughput_verdicts(prediction.requests_per_s or 0.0, found, minimum)
+        verdicts = throughput_verdicts(rate, found, minimum)
         ttl = self.config.floor_ttl_intervals * self.config.throughput_adjustment_interval_seconds
         for role, verdict in verdicts.items():
             current = views[role].current
             if verdict.replicas is None or current is None:
                 continue
-            floor = max(minimum[role], limit_step(current, verdict.replicas, self.config.max_throughput_scaling_replicas))
+            wanted = verdict.replicas
+            if wanted < current:
+                wanted = max(wanted, min(current, self._proven(views[role], models[role], prediction, rate)))
+            floor = max(minimum[role], limit_step(current, wanted, self.config.max_throughput_scaling_replicas))
             self.floors[role] = (floor, now + ttl)
-            reason = Reason.SET_LOWER_BOUND if self.config.load_loop else verdict.reason
-            verdicts[role] = Verdict(floor, reason, {**verdict.evidence, "wanted": verdict.replicas})
-        self.verdicts = verdicts
+            verdicts[role] = Verdict(floor, self._reason(floor, wanted), {**verdict.evidence, "wanted": wanted})
         return verdicts
+
+    def _reason(self, floor: int, wanted: int) -> Reason:
+        if self.config.load_loop:
+            return Reason.SET_LOWER_BOUND
+        return Reason.SCALE if floor == wanted else Reason.MAX_STEP
 
     def floor(self, role: Role, now: float) -> int | None:
         """The floor in force, or None when there is none or it has expired."""
         replicas, expires_at = self.floors.get(role, (0, 0.0))
         return replicas if now < expires_at else None
 
-    def _capacity(self, role: Role, view: RoleView, model: EngineModel, p: Prediction) -> Capacity | None:
+    def _proven(self, view: RoleView, model: EngineModel, prediction: Prediction, rate: float) -> int:
+        """How many replicas the rate needs if no engine holds more KV than one was ever seen to hold.
+
+        Matters only where the KV capacity is unknown: the default is generous, and a guess must not scale down.
+        """
+        if view.kv_capacity is not None or view.role == PREFILL:
+            return 0
+        proven = self._capacity(view, model, prediction, view.held_limits)
+        return view.current or 0 if proven is None else replicas_for(rate, proven.requests_per_s, 0)
+
+    def _capacity(self, view: RoleView, model: EngineModel, p: Prediction, limits: EngineLimits) -> Capacity | None:
+        """Of one replica: all its ranks serve."""
         if p.isl is None or p.osl is None:
             return None
-        return capacity(
+        rank = capacity(
             model,
-            role,
-            view.limits,
+            view.role,
+            limits,
             isl=p.isl,
             osl=p.osl,
             ttft_sla_s=self.config.ttft_ms / 1000,
             itl_sla_s=self.config.itl_ms / 1000,
             kv_hit_rate=p.kv_hit_rate,
-            accept_length=accept_length(p.accept_length, self.config, view),
+            accept_length=accept_length(p.accept_length, view),
         )
+        return None if rank is None else replace(rank, requests_per_s=rank.requests_per_s * view.width)
 
     def to_state(self) -> dict[str, Any]:
         return {"floors": {role: list(f) for role, f in self.floors.items()}}
@@ -72,8 +95,6 @@ class ThroughputLoop:
         self.floors = {role: (int(n), float(at)) for role, (n, at) in state["floors"].items()}
 
 
-def accept_length(seen: float | None, config: PlannerConfig, view: RoleView) -> float:
+def accept_length(seen: float | None, view: RoleView) -> float:
     """Tokens per decode step that speculation gives: within 1 and nextn + 1; 1 without speculation."""
-    said = view.inventory.capabilities.speculative_nextn if view.inventory and view.inventory.capabilities else None
-    nextn = said or config.speculative_nextn
-    return 1.0 if nextn <= 0 or seen is None else min(max(seen, 1.0), nextn + 1.0)
+    return 1.0 if view.nextn <= 0 or seen is None else min(max(seen, 1.0), view.nextn + 1.0)

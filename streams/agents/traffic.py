@@ -144,7 +144,7 @@ class TrafficObserver:
         return seen
 
     def shown(self, now: float, within_s: float) -> tuple[dict[str, float], dict[str, str]]:
-        """The newest window for a report: what it knows, and what it does not and why. Older than `within_s` is unknown."""
+        """The newest window for a report: what it knows, what it does not and why. Older than `within_s` is unknown."""
         if self.newest_end is None:
             return {}, {"load": "no traffic window has come"}
         if now - self.newest_end > within_s:

@@ -1,16 +1,17 @@
 """A role as one tick sees it: what exists, what its engines have in front of them, and what is unknown."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from headrace.models.known import Unknown
+from headrace.models.known import Known, Unknown
 from headrace.models.perf.latency import EngineLimits, EngineLoad
 from headrace.schemas.base import Role
 from headrace.schemas.config import PlannerConfig
 from headrace.schemas.fpm import Fpm
 from headrace.schemas.inventory import Capabilities, RoleInventory
-from headrace.streams.agents.fpm import FpmObserver
+from headrace.streams.agents.fpm import FpmObserver, Key
 from headrace.streams.agents.inventory import InventoryObserver
+from headrace.streams.agents.ledger import Ledger
 
 IDLE = EngineLoad()
 
@@ -19,17 +20,21 @@ IDLE = EngineLoad()
 class RoleView:
     """`inventory` None = unknown (see `unknown`). `gpus` None = the shape of a replica is unknown.
 
-    `settling` is true while the inventory is older than the last settlement: it cannot show its effect yet.
+    `in_force` is what was decided and carried out last. `settling` is true while the inventory is older than the last
+    settlement: it cannot show its effect yet.
     """
 
     role: Role
     inventory: RoleInventory | None
-    engines: Mapping[tuple[str, int], EngineLoad] = field(default_factory=dict)
-    workers_seen: int = 0  # distinct workers with a fresh FPM
-    limits: EngineLimits = field(default_factory=EngineLimits)
-    context_length: int | None = None
-    kv_limit_known: bool = False
+    engines: Mapping[Key, EngineLoad] = field(default_factory=dict)  # by worker id and dp rank
+    width: int = 1  # ranks per worker
+    limits: EngineLimits = field(default_factory=EngineLimits)  # of one rank; defaults where it has not said
+    context_length: int | None = None  # tokens
+    kv_capacity: int | None = None  # tokens per rank, None = the engine has not said
+    kv_seen: int = 0  # tokens that one rank was ever seen to hold
+    nextn: int = 0  # speculative tokens
     gpus: int | None = None
+    in_force: int | None = None
     settling: bool = False
     unknown: Mapping[str, str] = field(default_factory=dict)
 
@@ -44,8 +49,23 @@ class RoleView:
 
     @property
     def current(self) -> int | None:
-        """Replicas that are or will be there: ready and starting, draining ones not."""
-        return None if self.inventory is None else self.inventory.ready + self.inventory.starting
+        """Replicas that are or will be there: what was carried out, until the inventory can show it; then ready and
+        starting ones, draining ones not."""
+        if self.inventory is None:
+            return None
+        if self.settling and self.in_force is not None:
+            return self.in_force
+        return self.inventory.ready + self.inventory.starting
+
+    @property
+    def workers_seen(self) -> int:
+        """Distinct workers with a fresh FPM."""
+        return len({worker for worker, _ in self.engines})
+
+    @property
+    def held_limits(self) -> EngineLimits:
+        """The limits with which a reduction is judged: an unknown KV capacity is as much as was seen to be held."""
+        return self.limits if self.kv_capacity is not None else replace(self.limits, max_kv_tokens=self.kv_seen + 1)
 
     def known(self) -> dict[str, float]:
         """What was seen, for the tick report."""
@@ -55,53 +75,72 @@ class RoleView:
             seen |= {"ready": inv.ready, "starting": inv.starting, "draining": inv.draining}
             if inv.unschedulable:
                 seen["unschedulable"] = inv.unschedulable
+            if inv.desired is not None:
+                seen["desired"] = inv.desired
+        if self.in_force is not None:
+            seen["in_force"] = self.in_force
         if self.gpus is not None:
             seen["gpus_per_replica"] = self.gpus
         if self.engines:
             loads = self.engines.values()
+            seen["ranks_with_fpm"] = len(loads)
             seen["queued_prefill_tokens"] = sum(e.queued_prefill_tokens for e in loads)
             seen["queued_prefill_requests"] = sum(e.queued_prefill_requests for e in loads)
             seen["decode_requests"] = sum(e.scheduled_decode_requests for e in loads)
             seen["decode_kv_tokens"] = sum(e.scheduled_decode_kv_tokens for e in loads)
             seen["queued_decode_requests"] = sum(e.queued_decode_requests for e in loads)
-        return seen
+        return {name: float(value) for name, value in seen.items()}
 
 
 def look(
-    role: Role, now: float, *, config: PlannerConfig, fpm: FpmObserver, inventory: InventoryObserver, settled_at: float
+    role: Role, now: float, *, config: PlannerConfig, fpm: FpmObserver, inventory: InventoryObserver, ledger: Ledger
 ) -> RoleView:
-    """The view of a role at `now`. Without any inventory record, the workers that speak are the inventory."""
-    unknown: dict[str, str] = {}
+    """The view of a role at `now`."""
+    in_force = None if ledger.in_force is None else ledger.in_force.get(role)
     found = inventory.role(role, now)
-    inv = None
+    unknown: dict[str, str] = {}
     if isinstance(found, Unknown):
         unknown["inventory"] = found.why
-    else:
-        inv = found.value
+        found = found if inventory.heard else _infer(role, now, fpm, in_force, unknown)
+    inv = found.value if isinstance(found, Known) else None
     fresh = fpm.fresh(role, now, None if inv is None else inv.workers)
-    workers = len({worker for worker, _ in fresh})
-    inferred = inv is None and inventory.latest is None and workers > 0
-    if inferred:
-        inv = RoleInventory(ready=workers)
-        unknown["inventory"] += "; counted by the engines that send FPMs"
     if not fresh:
-        unknown["fpm"] = _why_no_fpm(fpm.newest_at(role), now, fpm.stale_after_s)
-    capabilities = (inv.capabilities if inv else None) or Capabilities()
-    gpus = config.engine_num_gpu(role)
-    if gpus is None and inv is not None:
-        gpus = inv.gpus_per_replica or None
+        unknown["fpm"] = _why_no_fpm(role, now, fpm)
+    said = (inv.capabilities if inv else None) or Capabilities()
+    settled = ledger.settled_at
     return RoleView(
         role=role,
         inventory=inv,
         engines={key: engine_load(f) for key, f in fresh.items()},
-        workers_seen=workers,
-        limits=_limits(capabilities),
-        context_length=capabilities.context_length,
-        kv_limit_known=capabilities.max_kv_tokens is not None,
-        gpus=gpus,
-        settling=not inferred and inventory.latest is not None and inventory.latest.observed_at <= settled_at,
+        width=fpm.widths.get(role) or said.dp_size or 1,
+        limits=_limits(said),
+        context_length=said.context_length or None,
+        kv_capacity=said.max_kv_tokens or None,
+        kv_seen=fpm.rows[role].most_kv_tokens,
+        nextn=said.speculative_nextn or config.speculative_nextn,
+        gpus=config.engine_num_gpu(role) or (inv.gpus_per_replica if inv else None) or None,
+        in_force=in_force,
+        settling=settled is not None and role in inventory.seen and inventory.seen_at(role) <= settled,
         unknown=unknown,
     )
+
+
+def _infer(
+    role: Role, now: float, fpm: FpmObserver, in_force: int | None, unknown: dict[str, str]
+) -> Known[RoleInventory] | Unknown:
+    """Without any inventory record the workers that speak are the inventory.
+
+    A silent one may still be there, so it counts until it is forgotten; and what an executor has carried out is
+    believed over what is heard: a count that is too low would turn a step up into a step down.
+    """
+    heard = len(fpm.workers(role))
+    if not heard:
+        return Unknown(unknown["inventory"])
+    unknown["inventory"] += "; counted by the engines that send FPMs"
+    if in_force is None:
+        return Known(RoleInventory(ready=heard))
+    speaking = len({worker for worker, _ in fpm.fresh(role, now, None)})
+    return Known(RoleInventory(ready=in_force, draining=max(0, speaking - in_force)))
 
 
 def engine_load(fpm: Fpm) -> EngineLoad:
@@ -128,7 +167,11 @@ def _limits(c: Capabilities) -> EngineLimits:
     )
 
 
-def _why_no_fpm(newest_at: float | None, now: float, stale_after_s: float) -> str:
+def _why_no_fpm(role: Role, now: float, fpm: FpmObserver) -> str:
+    newest_at = fpm.newest_at(role)
     if newest_at is None:
         return "no FPM has come from an engine of this role"
-    return f"the newest FPM of this role is {now - newest_at:.0f} s old (limit {stale_after_s:g} s)"
+    if now - newest_at > fpm.stale_after_s:
+        return f"the newest FPM of this role is {now - newest_at:.0f} s old (limit {fpm.stale_after_s:g} s)"
+    strangers = ", ".join(sorted(fpm.workers(role))[:3])[:120]
+    return f"FPMs come from workers that the inventory does not list: {strangers}"
