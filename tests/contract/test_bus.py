@@ -18,7 +18,7 @@ from headrace.schemas.streams import ACKS, DECISIONS, FPM, INVENTORY, TRAFFIC, M
 # Small limits, since a server reserves what its streams may hold.
 LOG = replace(DECISIONS, keep_bytes=64 * MiB)
 ACK_LOG = replace(ACKS, keep_bytes=8 * MiB)
-FAST = replace(FPM, keep_bytes=64 * MiB)
+FAST = replace(FPM, keep_bytes=64 * MiB, in_memory=True)
 AGED = replace(TRAFFIC, keep_bytes=8 * MiB)
 LAST = INVENTORY
 GiB = 1024 * MiB
