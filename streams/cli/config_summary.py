@@ -19,6 +19,8 @@ def summary(settings: Settings) -> Iterator[tuple[str, str]]:
     yield "bus", _bus(edges.bus)
     yield "sources", "; ".join(_sources(settings)) or "none here: others write to fpm, traffic and inventory"
     yield "executor", _executor(edges.executor)
+    if edges.metrics.port:
+        yield "metrics", f"http://{edges.metrics.address}:{edges.metrics.port}/metrics"
     if edges.clock.speed != 1.0:
         yield "clock", f"{edges.clock.speed:g} times the wall clock"
 

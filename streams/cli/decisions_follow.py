@@ -47,6 +47,7 @@ def dry_run(settings: Settings, command: str | None) -> None:
     async def main(stop: asyncio.Event) -> None:
         async with open_bus(settings, Client("dry-run")) as records:
             await make_sure(records.bus, [DECISIONS])
+            _begin(settings, "would be done")
             await DryRunExecutor(DecisionClient(records, settings.edges.dgd, "dry-run"), say=say).run(stop)
 
     run_until_stopped(main)
@@ -68,9 +69,15 @@ def carry_out(settings: Settings, command: str, *, timeout_s: float, name: str) 
                 output.write(output.printable(_ended(decision, outcome)))
                 return outcome
 
+            _begin(settings, f"is done, by {command}")
             await follow(client, act, stop)
 
     run_until_stopped(main)
+
+
+def _begin(settings: Settings, what: str) -> None:
+    """Whose decisions are waited for: a wrong deployment would look like one that is never scaled."""
+    click.echo(f"headrace: what is decided for {settings.edges.dgd} {what}; Ctrl-C ends", err=True)
 
 
 def _ended(decision: Decision, outcome: Outcome | None) -> str:

@@ -291,7 +291,7 @@ def test_a_command_carries_decisions_out_and_they_are_acknowledged(cli: Cli, sca
     assert (scale.parent / "ran").read_text() == f"{DGD} 0 2 3\n"
     assert json.loads((scale.parent / "stdin").read_text())["decision_id"] == 0
     out, err = ended(process)
-    assert err == ""
+    assert err == f"headrace: what is decided for {DGD} is done, by {scale}; Ctrl-C ends\n"
     assert out.splitlines() == [
         f"{DGD} decision 0 of epoch 1: scaling decode 2 -> 3 (scale_up)",
         f"{DGD} decision 0 of epoch 1: applied (decode 3)",
@@ -399,6 +399,17 @@ def test_without_a_server_each_command_says_how_to_get_one(cli: Cli, tmp_path: P
         result = cli.run(*words, "--set", f"bus.store={tmp_path}")
         assert result.returncode == EXIT_BUS
         assert "start `headrace run` or `headrace demo` in this directory first" in result.stderr
+
+
+def test_the_identity_of_the_settings_is_ours_on_the_bus(cli: Cli, tmp_path: Path) -> None:
+    with nats_server(tmp_path / "nats", config='authorization { token: "open-sesame" }') as server:
+        result = cli.run("streams", "list", "--bus", server.url)
+        assert result.returncode == EXIT_BUS
+        assert "refuses us" in result.stderr
+        assert cli.run("streams", "list", "--bus", server.url, "--set", "bus.token=open-sesame").returncode == 0
+        result = cli.run("streams", "list", "--bus", server.url, "--set", "bus.token=wrong")
+        assert result.returncode == EXIT_BUS
+        assert "wrong" not in result.stderr
 
 
 async def read_traffic(cli: Cli) -> None:

@@ -60,7 +60,7 @@ def test_a_good_configuration_is_valid_and_nothing_is_odd_about_it(check) -> Non
 
 
 def test_it_says_what_would_run(check) -> None:
-    lines = check(executor={"exec": "sh scale.sh"}).stdout
+    lines = check(executor={"exec": "sh scale.sh"}, metrics={"port": 9085}).stdout
     for text in (
         "ml/llama-70b, mode disagg: prefill, decode",
         "sla: TTFT 500 ms, ITL 50 ms",
@@ -70,6 +70,7 @@ def test_it_says_what_would_run(check) -> None:
         "FPM events of Dynamo's namespace llama-70b on the bus's server",
         "frontends http://frontend-0:8000/metrics every 5 s",
         "declared inventory decode 2, prefill 1",
+        "http://127.0.0.1:9085/metrics",
         "'sh scale.sh' for each decision, up to 1800 s",
     ):
         assert text in lines
