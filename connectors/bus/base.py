@@ -47,6 +47,10 @@ class StreamInfo:
     keys: int | None = None
 
 
+class ReaderClosed(BusError):
+    """The reader, or its bus, was closed before."""
+
+
 class Reader(Protocol):
     """An ordered reader of one stream: no redelivery, no reordering, no gap while the bus keeps the messages.
 
@@ -57,7 +61,7 @@ class Reader(Protocol):
         """What has arrived, oldest first: at least one message, or an empty list when `timeout` seconds pass.
 
         Survives a broker restart: resumes after the last message that it returned. One caller at a time. Returns an
-        empty list when the reader is closed while this waits; raises BusError when it was closed before.
+        empty list when the reader is closed while this waits; raises ReaderClosed when it was closed before.
         """
 
     async def close(self) -> None: ...

@@ -1,9 +1,8 @@
 """A bus from a URL."""
 
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from urllib.parse import parse_qsl
-from weakref import WeakValueDictionary
 
 from headrace.connectors.bus.base import Bus
 from headrace.connectors.bus.embedded import EmbeddedNats
@@ -11,7 +10,7 @@ from headrace.connectors.bus.memory import MemoryBroker, MemoryBus
 from headrace.connectors.bus.nats import NatsBus, NatsOptions
 from headrace.schemas.errors import ConfigError
 
-_brokers: WeakValueDictionary[str, MemoryBroker] = WeakValueDictionary()
+_brokers: dict[str, tuple[MemoryBroker, int]] = {}  # by name, with how many have it open
 
 _KNOWN = "memory:// or memory://NAME, nats://HOST:PORT, tls://HOST:PORT, or embedded:DIRECTORY"
 
@@ -32,7 +31,7 @@ async def open_bus(url: str, prefix: str = "headrace") -> AsyncIterator[Bus]:
         bus: Bus
         match scheme:
             case "memory" if rest.startswith("//"):
-                bus = MemoryBus(_brokers.setdefault(rest[2:], MemoryBroker()))
+                bus = MemoryBus(stack.enter_context(_shared(rest[2:])))
             case "nats" | "tls":
                 bus = NatsBus(NatsOptions.from_url(url), prefix)
             case "embedded" if rest.partition("?")[0]:
@@ -45,6 +44,21 @@ async def open_bus(url: str, prefix: str = "headrace") -> AsyncIterator[Bus]:
         stack.push_async_callback(bus.close)
         await bus.open()
         yield bus
+
+
+@contextmanager
+def _shared(name: str) -> Iterator[MemoryBroker]:
+    """The broker of that name, forgotten when the last one leaves it."""
+    broker, users = _brokers.get(name) or (MemoryBroker(), 0)
+    _brokers[name] = broker, users + 1
+    try:
+        yield broker
+    finally:
+        users = _brokers[name][1] - 1
+        if users:
+            _brokers[name] = broker, users
+        else:
+            del _brokers[name]
 
 
 def _embedded(rest: str) -> EmbeddedNats:

@@ -12,6 +12,7 @@ from headrace.connectors.bus.base import (
     Message,
     Outgoing,
     Reader,
+    ReaderClosed,
     StreamInfo,
     check_headers,
     size_of,
@@ -271,7 +272,7 @@ class MemoryReader:
 
     async def next(self, timeout: float | None = None, limit: int = 1000) -> list[Message]:
         if self._closed:
-            raise BusError(f"the reader of {self._log.stream.name} is closed: open another with Bus.read")
+            raise ReaderClosed(f"the reader of {self._log.stream.name} is closed: open another with Bus.read")
         try:
             async with asyncio.timeout(timeout):
                 while not (found := self._take(limit)) and not self._closed:

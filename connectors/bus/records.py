@@ -4,7 +4,7 @@ import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 
-from headrace.connectors.bus.base import Bus, Message, Outgoing, Reader
+from headrace.connectors.bus.base import Bus, Message, Outgoing, Reader, ReaderClosed
 from headrace.schemas.base import Record, is_dgd
 from headrace.schemas.cloudevents import headers_for, record_id
 from headrace.schemas.codec import decode, encode
@@ -138,7 +138,7 @@ class RecordReader:
         while True:
             try:
                 found = await self.next()
-            except BusError:
+            except ReaderClosed:
                 return
             if found:
                 yield found

@@ -93,7 +93,8 @@ class JetStreamApi:
         while True:
             session = await self._connection.session(give_up)
             try:
-                message = await session.replies.ask(f"$JS.API.{subject}", data, None, ANSWER_S)
+                answer_s = min(ANSWER_S, max(0.1, give_up - loop.time()))
+                message = await session.replies.ask(f"$JS.API.{subject}", data, None, answer_s)
                 problem = _passing_problem(message)
                 if problem is None:
                     return message

@@ -88,6 +88,8 @@ class Connection:
 
     async def open(self) -> None:
         """Connect for the first time. Raises BusError after the patience, at once when the server refuses us."""
+        if self._keeper is not None:
+            return
         loop = asyncio.get_running_loop()
         give_up = loop.time() + self._options.patience_s
         wait_s = 0.05
@@ -105,6 +107,7 @@ class Connection:
                     raise self._unreachable() from e
             await asyncio.sleep(wait_s)
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S / 4)
+        self._closing = False
         self._arrived.set()
         self._keeper = asyncio.create_task(self._keep(), name="nats connection")
 
@@ -160,7 +163,9 @@ class Connection:
         while True:
             try:
                 return await self._connect()
-            except (errors.Error, OSError, TimeoutError):
+            except Exception as e:  # noqa: BLE001  # this loop keeps the process connected, whatever nats-py raises
+                if not isinstance(e, errors.Error | OSError):
+                    self._last_error = f"{e!r}"
                 if said != self._last_error:
                     said = self._last_error
                     log.warning("NATS at %s cannot be reached yet: %s", self._options.address, said)

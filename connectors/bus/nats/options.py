@@ -1,12 +1,19 @@
 """How to reach a NATS server and who we are there."""
 
+import re
 import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+import nkeys
+
+from headrace.connectors.bus.base import DUPLICATE_WINDOW_S
 from headrace.schemas.errors import ConfigError
 
+LONGEST_PATIENCE_S = DUPLICATE_WINDOW_S / 2
+
+_SEED = re.compile(r"^SU[A-Z2-7]+", re.MULTILINE)
 _FILES = {"creds": "credentials", "nkey": "nkey_seed", "ca": "ca", "cert": "cert", "key": "cert_key"}
 _WORDS = {"name": "name", "inbox_prefix": "inbox_prefix", "tls_hostname": "tls_hostname"}
 
@@ -38,6 +45,13 @@ class NatsOptions:
     def __post_init__(self) -> None:
         if not self.servers:
             raise ConfigError("NATS: no server given: nats://HOST:PORT")
+        if not 0 < self.patience_s <= LONGEST_PATIENCE_S:
+            raise ConfigError(
+                f"NATS: patience_s ({self.patience_s:g}) must be above 0 and at most {LONGEST_PATIENCE_S:g}: "
+                f"the server knows a repeated message only for {DUPLICATE_WINDOW_S:g} s"
+            )
+        if self.replicas is not None and self.replicas < 1:
+            raise ConfigError(f"NATS: replicas ({self.replicas}) must be at least 1")
         for server in self.servers:
             if urlsplit(server).username or urlsplit(server).password:
                 raise ConfigError("NATS: user and password belong into their own options, or use NatsOptions.from_url")
@@ -52,6 +66,9 @@ class NatsOptions:
                            ("certificate", self.cert), ("private key", self.cert_key)):  # fmt: skip
             if path is not None and not path.is_file():
                 raise ConfigError(f"NATS: {what} file {path} does not exist")
+        for path in (self.credentials, self.nkey_seed):
+            if path is not None:
+                _check_seed(path)
 
     @classmethod
     def from_url(cls, url: str) -> "NatsOptions":
@@ -88,6 +105,16 @@ class NatsOptions:
         except ssl.SSLError as e:
             raise ConfigError(f"NATS: TLS files cannot be used (ca {self.ca}, cert {self.cert}): {e}") from e
         return context
+
+
+def _check_seed(path: Path) -> None:
+    """A seed alone, or a .creds file with a JWT and a seed."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    seed = _SEED.search(text)
+    try:
+        nkeys.from_seed(bytearray(seed.group().encode() if seed else b"")).wipe()
+    except (nkeys.NkeysError, ValueError) as e:
+        raise ConfigError(f"NATS: {path} holds no usable user seed (a line that begins with SU): {e!r}") from e
 
 
 def _server(scheme: str, host: str) -> str:

@@ -64,8 +64,9 @@ class Publisher:
         while True:
             session = await self._connection.session(give_up)
             self._check_size(out, session)
+            answer_s = min(ANSWER_S, max(0.1, give_up - loop.time()))
             try:
-                ack = answer(await session.replies.ask(ready.subject, ready.data, headers, ANSWER_S))
+                ack = answer(await session.replies.ask(ready.subject, ready.data, headers, answer_s))
                 return int(ack["seq"])
             except JetStreamError as e:
                 if e.err_code in WRONG_LAST and expect_last is not None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from nats import errors
 from nats.aio.msg import Msg
 
-from headrace.connectors.bus.base import Message
+from headrace.connectors.bus.base import Message, ReaderClosed
 from headrace.connectors.bus.nats.api import STREAM_NOT_FOUND, JetStreamError, Json, NoResponders
 from headrace.connectors.bus.nats.consumer import Consumer, config_of
 from headrace.connectors.bus.nats.link import Link
@@ -80,17 +80,14 @@ class NatsReader:
         self._buffer.position = info["state"]["last_seq"] if after is None else after
         self._check_position(info)
         self._task = asyncio.create_task(self._read_for_ever(), name=f"read {self._name}")
+        self._task.add_done_callback(lambda _: self._buffer.arrived.set())
 
     async def next(self, timeout: float | None = None, limit: int = 1000) -> list[Message]:
         if self._closed:
-            raise BusError(f"the reader of {self._stream} is closed: open another with Bus.read")
+            raise ReaderClosed(f"the reader of {self._stream} is closed: open another with Bus.read")
         found = self._buffer.take(limit)
         if not found:
-            try:
-                async with asyncio.timeout(timeout):
-                    await self._buffer.arrived.wait()
-            except TimeoutError:
-                pass
+            await self._wait(timeout)
             found = self._buffer.take(limit)
         if self._consumer is not None:
             await self._consumer.answer_questions()
@@ -106,6 +103,15 @@ class NatsReader:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _wait(self, timeout: float | None) -> None:
+        try:
+            async with asyncio.timeout(timeout):
+                await self._buffer.arrived.wait()
+        except TimeoutError:
+            pass
+        if self._task is not None and self._task.done() and not self._closed:
+            raise BusError(f"the reader of {self._stream} has ended: {self._task!r}")
 
     async def _read_for_ever(self) -> None:
         while not self._closed:
