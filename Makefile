@@ -51,7 +51,7 @@ generate: $(DEV) ## write what is generated: asyncapi.yaml, JSON Schemas, tables
 	@$(BIN)/python -m headrace.streams.cli.reference
 
 bench: $(DEV) ## the benchmarks, with their ratios
-	@for bench in $(sort $(wildcard tests/bench/bench_*.py)); do echo "== $$bench"; $(BIN)/python "$$bench" || exit 1; done
+	@for bench in $(sort $(wildcard tests/bench/bench_*.py)); do echo "== $$bench"; PYTHONPATH=tests/support $(BIN)/python "$$bench" || exit 1; done
 
 coverage: $(DEV) ## which lines the tests run
 	@$(BIN)/coverage run -m pytest $(ARGS)
