@@ -1,7 +1,8 @@
 """PlannerConfig: what an operator sets, in the reference planner's names, units and defaults where it has them.
 
-Deliberate differences from the reference defaults: `load_predictor` is `kalman` (its `arima` measured worse than the last
-value), and everything that the reference accepts silently (unknown keys, budgets that contradict) is an error here.
+Deliberate differences from the reference: `load_predictor` is `kalman` (its default `arima` measured worse than the
+last value), and what it accepts silently (unknown keys, budgets that contradict) is an error here.
+docs/configuration.md is made from the fields and their comments.
 """
 
 import math
@@ -20,7 +21,10 @@ Target = Literal["throughput", "latency", "load", "sla"]
 Positive = Annotated[float, Meta(gt=0.0, le=1e9)]
 Replicas = Annotated[int, Meta(ge=0, le=100_000)]
 Gpus = Annotated[int, Meta(ge=-1, le=10_000_000)]
+ReplicaGpus = Annotated[int, Meta(ge=1, le=100_000)]
 Percent = Annotated[float, Meta(ge=0.0, le=100.0)]
+Variance = Annotated[float, Meta(ge=0.0, le=1e9)]
+Tokens = Annotated[float, Meta(ge=0.0, le=1e15)]
 
 ROLES: dict[str, tuple[Role, ...]] = {
     "disagg": (PREFILL, DECODE),
@@ -37,58 +41,94 @@ ALIASES = {
 }
 
 
+# What the reference planner has under these names, here is elsewhere or not at all.
+REFERENCE_ONLY = {
+    "environment": "sources and executors say where workers are",
+    "backend": "component names belong to sources.dynamo_fpm.components",
+    "namespace": "it belongs to sources.dynamo_fpm.namespace",
+    "model_name": "it belongs to sources.frontend.model",
+    "log_dir": "logs go to standard error",
+    "max_num_fpm_samples": "engine speed is learned from all iterations, in memory of fixed size",
+    "load_predictor_warmup_trace": "a planner goes on from its snapshot",
+    "prophet_window_size": "choose another load_predictor",
+    "pre_deployment_sweeping_mode": "engine speed is learned online",
+    "profile_results_dir": "engine speed is learned online",
+    "aic_interpolation": "engine speed is learned online",
+    "aic_perf_model": "engine speed is learned online",
+    "ais_perf_model": "engine speed is learned online",
+    "metric_pulling_prometheus_endpoint": "frontends are scraped: see sources.frontend",
+    "metric_reporting_prometheus_port": "set PLANNER_PROMETHEUS_PORT for `headrace run`",
+    "throughput_metrics_source": "frontends are scraped: see sources.frontend",
+    "global_planner_namespace": "decisions are on a topic for anyone to read",
+    "plugin_registration": "an outside proposer or forecaster writes to the bus and registers nowhere",
+    "report_interval_hours": "the ticks stream holds every report",
+    "live_dashboard_port": "the ticks stream holds every report",
+    "control_api_port": "publish a configuration revision",
+    "enable_power_awareness": "power is not budgeted",
+    "total_gpu_power_limit": "power is not budgeted",
+}
+
+
 class Scheduling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    scale_interval_seconds: Positive | None = None  # base tick; default: gcd of the enabled intervals
-    tick_max_duration_seconds: Positive = 30.0
+    scale_interval_seconds: Positive | None = None  # base tick; null: the greatest common divisor of enabled intervals
+    tick_max_duration_seconds: Positive = 30.0  # accepted; a tick here is arithmetic alone and waits for nothing
 
 
 class PlannerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Immutable and valid: make one with :func:`planner_config`."""
 
-    mode: Mode = "disagg"
-    optimization_target: Target = "throughput"
-    enable_throughput_scaling: bool = True
-    enable_load_scaling: bool = False
-    advisory: bool = False
+    mode: Mode = "disagg"  # which roles are planned
+    optimization_target: Target = "throughput"  # `sla`: latencies; the others: thresholds on queues and KV use
+    enable_throughput_scaling: bool = True  # floors from the forecast; only with target `sla`
+    enable_load_scaling: bool = False  # one replica up or down by what engines have queued; other targets always do it
+    advisory: bool = False  # decisions are published for people to read, and nobody acts
 
-    ttft_ms: Positive = 500.0
-    itl_ms: Positive = 50.0
-    throughput_adjustment_interval_seconds: Positive = 180.0
-    load_adjustment_interval_seconds: Positive = 5.0
-    scheduling: Scheduling = Scheduling()
+    ttft_ms: Positive = 500.0  # ms, the target for the time to first token
+    itl_ms: Positive = 50.0  # ms, the target for the time between two tokens
+    throughput_adjustment_interval_seconds: Positive = 180.0  # s, how far one forecast reaches
+    load_adjustment_interval_seconds: Positive = 5.0  # s, shorter than the other where both loops run
+    scheduling: Scheduling = Scheduling()  # the grid of ticks
 
-    min_endpoint: Replicas = 1
-    prefill_min_endpoint: Replicas | None = None
-    decode_min_endpoint: Replicas | None = None
-    max_gpu_budget: Gpus = 8  # hard ceiling; -1 = none
-    min_gpu_budget: Gpus = -1
-    prefill_engine_num_gpu: Annotated[int, Meta(ge=1, le=100_000)] | None = None
-    decode_engine_num_gpu: Annotated[int, Meta(ge=1, le=100_000)] | None = None
-    max_throughput_scaling_replicas: Annotated[int, Meta(ge=1, le=100_000)] = 8
+    min_endpoint: Replicas = 1  # replicas, the least of every role
+    prefill_min_endpoint: Replicas | None = None  # replicas; null: min_endpoint
+    decode_min_endpoint: Replicas | None = None  # replicas; null: min_endpoint
+    max_gpu_budget: Gpus = 8  # GPUs, a hard ceiling; -1: none
+    min_gpu_budget: Gpus = -1  # GPUs, a floor as far as whole replicas fit below the ceiling; -1: none
+    prefill_engine_num_gpu: ReplicaGpus | None = None  # GPUs of a replica; null: as the inventory says
+    decode_engine_num_gpu: ReplicaGpus | None = (
+        None  # GPUs of a replica, aggregated ones too; null: as the inventory says
+    )
+    max_throughput_scaling_replicas: Annotated[int, Meta(ge=1, le=100_000)] = (
+        8  # replicas, the farthest step of one forecast
+    )
 
-    load_predictor: str = "kalman"
-    load_predictor_log1p: bool = False
-    kalman_q_level: Positive = 1.0
-    kalman_q_trend: Positive = 0.1
-    kalman_r: Positive = 10.0
-    kalman_min_points: Annotated[int, Meta(ge=1, le=1000)] = 5
+    load_predictor: str = "kalman"  # the forecaster
+    load_predictor_log1p: bool = False  # forecast log(1 + value): growth by factors
+    kalman_q_level: Variance = 1.0  # variance of the level
+    kalman_q_trend: Variance = 0.1  # variance of the trend
+    kalman_r: Variance = 10.0  # variance of the measurement
+    kalman_min_points: Annotated[int, Meta(ge=1, le=1000)] = 5  # intervals; before, the last value is the forecast
 
-    load_scaling_down_sensitivity: Percent = 80.0
-    load_min_observations: Annotated[int, Meta(ge=2, le=10_000)] = 5
-    fpm_sample_bucket_size: Annotated[int, Meta(ge=1, le=1024)] = 16
-    prefill_scale_up_queue_tokens: Annotated[float, Meta(ge=0.0)] | None = None
-    prefill_scale_down_queue_tokens: Annotated[float, Meta(ge=0.0)] | None = None
-    decode_scale_up_kv_rate: Percent | None = None
-    decode_scale_down_kv_rate: Percent | None = None
-    speculative_nextn: Annotated[int, Meta(ge=0, le=64)] = 0
+    load_scaling_down_sensitivity: Percent = 80.0  # percent of the target that survivors may use; 0: never down
+    load_min_observations: Annotated[int, Meta(ge=1, le=10_000)] = (
+        5  # iterations of a kind before its speed is believed
+    )
+    fpm_sample_bucket_size: Annotated[int, Meta(ge=2, le=1024)] = 16  # cells of load in which speed is remembered
+    prefill_scale_up_queue_tokens: Tokens | None = None  # tokens queued on an engine; target `load`
+    prefill_scale_down_queue_tokens: Tokens | None = None  # tokens queued on an engine; target `load`
+    decode_scale_up_kv_rate: Percent | None = None  # percent of KV used or waited for; target `load`
+    decode_scale_down_kv_rate: Percent | None = None  # percent of KV used or waited for; target `load`
+    speculative_nextn: Annotated[int, Meta(ge=0, le=64)] = (
+        0  # tokens guessed per step, where the inventory does not say
+    )
 
     # Headrace's own
-    ack_timeout_seconds: Positive = 1800.0  # from the issue of a decision
-    fpm_stale_after_seconds: Positive = 10.0  # an engine this silent is unknown
-    inventory_stale_after_seconds: Positive = 60.0
-    floor_ttl_intervals: Positive = 3.0  # a floor without a newer forecast lives this many throughput intervals
-    max_clock_skew_seconds: Positive = 30.0  # beyond it an engine's clock is not believed
-    rejected_retry_seconds: Positive = 60.0  # the same targets are not asked for again sooner
+    ack_timeout_seconds: Positive = 1800.0  # s from the issue of a decision; then it is given up
+    fpm_stale_after_seconds: Positive = 10.0  # s; an engine this silent is unknown
+    inventory_stale_after_seconds: Positive = 60.0  # s; then nothing is decided
+    floor_ttl_intervals: Positive = 3.0  # throughput intervals that a floor lives without a newer forecast
+    max_clock_skew_seconds: Positive = 30.0  # s; beyond it a foreign clock is not believed
+    rejected_retry_seconds: Positive = 60.0  # s; the same targets are not asked for again sooner
     on_drift: Literal["reissue", "adopt"] = "reissue"  # counts changed by hand: ask again, or take them as they are
 
     @property
@@ -105,7 +145,7 @@ class PlannerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     @property
     def base_tick_seconds(self) -> float:
-        """The grid on which the loops fall: the greatest common divisor of the enabled intervals, in whole milliseconds."""
+        """The grid on which the loops fall, seconds: the greatest common divisor of the enabled intervals."""
         if self.scheduling.scale_interval_seconds is not None:
             return self.scheduling.scale_interval_seconds
         return math.gcd(*(round(1000 * s) for s in self.intervals)) / 1000
@@ -126,6 +166,10 @@ class PlannerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 FIELDS = tuple(f.name for f in msgspec.structs.fields(PlannerConfig))
+OWN_FIELDS = FIELDS[FIELDS.index("ack_timeout_seconds") :]  # that the reference does not have
+
+MOST_TICKS = 100  # per interval of the faster loop; more is a mistake in the intervals
+_SHOWN = 64  # characters of a key that nobody knows
 
 
 def planner_config(raw: Mapping[str, Any]) -> PlannerConfig:
@@ -137,7 +181,7 @@ def planner_config(raw: Mapping[str, Any]) -> PlannerConfig:
     for key, value in raw.items():
         name = ALIASES.get(key, key)
         if name not in FIELDS:
-            raise ConfigError(unknown_key(key, (*FIELDS, *ALIASES)))
+            raise ConfigError(unknown_key(str(key), (*FIELDS, *ALIASES)))
         if name in named:
             raise ConfigError(f"{key} and another spelling of {name} are both given: keep one of them")
         named[name] = value
@@ -151,15 +195,20 @@ def planner_config(raw: Mapping[str, Any]) -> PlannerConfig:
 
 
 def unknown_key(key: str, known: Iterable[str]) -> str:
-    """The message for a key that nobody knows, with the nearest one that exists."""
-    near = get_close_matches(key, list(known), n=1)
-    return f"unknown key {key!r}" + (f": did you mean {near[0]!r}?" if near else ": see docs/configuration.md for the known ones")
+    """The message for a key that nobody knows: what replaces it, or the nearest one that exists."""
+    if key in REFERENCE_ONLY:
+        return f"{key} is a key of the Dynamo planner that Headrace does not have: {REFERENCE_ONLY[key]}. Remove it."
+    shown = key if len(key) <= _SHOWN else key[:_SHOWN] + "..."
+    near = get_close_matches(key[:_SHOWN], list(known), n=1)
+    hint = f": did you mean {near[0]!r}?" if near else ": see docs/configuration.md for the known ones"
+    return f"unknown key {shown!r}{hint}"
 
 
 def _check_loops(c: PlannerConfig) -> None:
     if not (c.throughput_loop or c.load_loop):
         raise ConfigError(
-            "enable_throughput_scaling and enable_load_scaling are both off: nothing would ever be decided. Enable one of them."
+            "enable_throughput_scaling and enable_load_scaling are both off: nothing would ever be decided. "
+            "Enable one of them."
         )
     if c.mode in ("prefill", "decode", "agg"):
         for role in (PREFILL, DECODE):
@@ -172,30 +221,40 @@ def _check_intervals(c: PlannerConfig) -> None:
     if c.load_loop and c.throughput_loop and load >= throughput:
         raise ConfigError(
             f"load_adjustment_interval_seconds ({load:g}) must be shorter than throughput_adjustment_interval_seconds "
-            f"({throughput:g}): the load loop corrects between two throughput decisions. Lower the first or raise the second."
+            f"({throughput:g}): the load loop corrects between two throughput decisions. "
+            "Lower the first or raise the second."
         )
     for seconds in c.intervals:
-        if round(1000 * seconds) < 1:
-            raise ConfigError(f"an adjustment interval of {seconds:g} s is below one millisecond: raise it")
-        ratio = seconds / c.base_tick_seconds
+        if round(1000 * seconds) < 1 or abs(1000 * seconds - round(1000 * seconds)) > 1e-6:
+            raise ConfigError(f"an adjustment interval of {seconds!r} s is not whole milliseconds: round it")
+    base = c.base_tick_seconds
+    for seconds in c.intervals:
+        ratio = seconds / base
         if abs(ratio - round(ratio)) > 1e-9 * max(1.0, ratio) or round(ratio) < 1:
             raise ConfigError(
-                f"scheduling.scale_interval_seconds ({c.base_tick_seconds:g}) must divide the adjustment interval of {seconds:g} s: "
+                f"scheduling.scale_interval_seconds ({base:g}) must divide the adjustment interval of {seconds:g} s: "
                 "remove it (the greatest common divisor is the default) or choose a divisor."
             )
+    if min(c.intervals) / base > MOST_TICKS:
+        raise ConfigError(
+            f"a tick every {base:g} s is more than {MOST_TICKS} ticks per adjustment interval: choose intervals with a "
+            "larger common divisor, or a longer scheduling.scale_interval_seconds"
+        )
 
 
 def _check_budgets(c: PlannerConfig) -> None:
     if 0 <= c.max_gpu_budget < c.min_gpu_budget:
         raise ConfigError(
-            f"min_gpu_budget ({c.min_gpu_budget}) is above max_gpu_budget ({c.max_gpu_budget}): lower the first or raise the second"
+            f"min_gpu_budget ({c.min_gpu_budget}) is above max_gpu_budget ({c.max_gpu_budget}): "
+            "lower the first or raise the second"
         )
     needs = [(role, c.min_endpoint_of(role), c.engine_num_gpu(role)) for role in c.roles]
     least = sum(n * (gpus or 0) for _, n, gpus in needs)
     if 0 <= c.max_gpu_budget < least:
-        parts = " + ".join(f"{n} {role} x {gpus} GPUs" for role, n, gpus in needs)
+        parts = " + ".join(f"{n} {role} x {gpus} GPUs" for role, n, gpus in needs if gpus is not None)
         raise ConfigError(
-            f"max_gpu_budget ({c.max_gpu_budget}) is below the least fleet of {least} GPUs ({parts}): raise it or lower min_endpoint"
+            f"max_gpu_budget ({c.max_gpu_budget}) is below the least fleet of {least} GPUs ({parts}): "
+            "raise it or lower min_endpoint"
         )
 
 
@@ -210,9 +269,13 @@ def _check_thresholds(c: PlannerConfig) -> None:
     for up_name, down_name in pairs:
         up, down = getattr(c, up_name), getattr(c, down_name)
         if up is None or down is None:
-            raise ConfigError(f"optimization_target 'load' in mode {c.mode!r} needs {up_name} and {down_name}: set both")
+            raise ConfigError(
+                f"optimization_target 'load' in mode {c.mode!r} needs {up_name} and {down_name}: set both"
+            )
         if up <= down:
-            raise ConfigError(f"{up_name} ({up:g}) must be above {down_name} ({down:g}), or workers would come and go: raise the first")
+            raise ConfigError(
+                f"{up_name} ({up:g}) must be above {down_name} ({down:g}), or workers come and go: raise the first"
+            )
 
 
 assert set(ROLES) == set(get_args(Mode))

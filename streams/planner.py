@@ -20,6 +20,7 @@ from headrace.schemas.prediction import Prediction
 from headrace.schemas.proposal import Proposal
 from headrace.schemas.tick_report import TickReport
 from headrace.schemas.traffic import TrafficWindow
+from headrace.streams.agents.fpm import FpmObserver
 from headrace.streams.agents.ledger import Ledger
 from headrace.streams.agents.memory import Memory
 from headrace.streams.agents.tick import run_tick
@@ -55,6 +56,11 @@ class Planner:
     def models(self) -> dict[Role, EngineModel]:
         """What has been learned about engine speed."""
         return self._memory.models
+
+    @property
+    def fpm(self) -> FpmObserver:
+        """The engines as they were last heard of."""
+        return self._memory.fpm
 
     @property
     def ledger(self) -> Ledger:

@@ -100,7 +100,7 @@ def _shrink(fleet: Fleet, gpus: Mapping[Role, int], ceiling: int) -> dict[Role, 
             if not spare:
                 break
             share = {role: (targets[role] - lowest[role]) / (ask[role] - lowest[role]) for role in spare}
-            role = max(spare, key=lambda r: (share[r], gpus[r], r))
+            role = max(spare, key=lambda r: (share[r], gpus[r], targets[r] - lowest[r], r))
             targets[role] -= min(max(1, over // (STRIDE * gpus[role])), targets[role] - lowest[role])
     if gpus_of(targets, gpus) > ceiling:  # not even the minimums fit: nothing may grow
         return {role: min(n, fleet.current[role]) for role, n in targets.items()}
@@ -114,7 +114,7 @@ def _grow(fleet: Fleet, gpus: Mapping[Role, int], budget: Budget) -> dict[Role, 
     """
     targets = dict(fleet.ask)
     for most in (fleet.current, None):
-        of = {role: max(1, n) for role, n in (most or fleet.ask).items()}
+        of = {role: max(1, n) for role, n in (most or targets).items()}
         while (missing := budget.floor_gpus - gpus_of(targets, gpus)) > 0:
             room = (
                 budget.ceiling_gpus - gpus_of(targets, gpus)

@@ -1,7 +1,7 @@
 """The load loop without an SLA: static thresholds on queue and KV use, for targets throughput, latency and load.
 
 Source: reference-semantics 6.7. Ours adds the consolidation check, so that a scale-down cannot push the survivors
-over the threshold that scales up again (reference weak spot 11).
+to the threshold that scales up again (reference weak spot 11).
 """
 
 from collections.abc import Sequence
@@ -67,18 +67,30 @@ def signals(role: Role, engines: Sequence[EngineLoad], *, per: float | None, tok
     ]
 
 
-def threshold_verdict(
-    band: Band | None, values: Sequence[float] | None, *, workers: int, min_endpoint: int, starting: int = 0
-) -> Verdict:
-    """One step up, one down, or hold."""
-    if band is None or not values or workers == 0:
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Workers that are ready and starting, the least that must be, and how much of `up` survivors may use (0 to 1)."""
+
+    workers: int
+    starting: int = 0
+    min_endpoint: int = 1
+    sensitivity: float = 0.8
+
+
+def threshold_verdict(band: Band | None, values: Sequence[float] | None, pool: Pool) -> Verdict:
+    """One step up, one down, or hold.
+
+    Survivors must stay below `sensitivity` of what scales up again: without that dead band, a few per cent of noise
+    would move the count back and forth (wva#1427).
+    """
+    if band is None or not values or pool.workers == 0:
         return Verdict.hold(Reason.INSUFFICIENT_DATA)
     evidence = {"signal_max": max(values), "signal_min": min(values), "up_at": band.up, "down_at": band.down}
     if band.wants_up(values):
-        return Verdict(workers + 1, Reason.SCALE_UP, evidence)
-    left = survivors(workers, starting, min_endpoint)
+        return Verdict(pool.workers + 1, Reason.SCALE_UP, evidence)
+    left = survivors(pool.workers, pool.starting, pool.min_endpoint)
     if left is None or not band.wants_down(values):
         return Verdict.hold(Reason.NO_CHANGE, **evidence)
-    if band.wants_up([v * workers / left for v in values]):
+    if max(values) * pool.workers / left >= band.up * pool.sensitivity:
         return Verdict.hold(Reason.SCALE_DOWN_REFUSED_CONSOLIDATION, **evidence)
     return Verdict(left, Reason.SCALE_DOWN, evidence)

@@ -7,7 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from headrace.models.forecast.base import Forecaster
-from headrace.models.forecast.registry import make_forecaster
+from headrace.models.forecast.registry import FORECASTERS, make_forecaster
 from headrace.models.known import Known, Unknown
 from headrace.schemas.config import PlannerConfig
 from headrace.schemas.errors import StateError
@@ -22,10 +22,15 @@ OPINIONS = ("requests_per_s", "isl", "osl", "kv_hit_rate", "accept_length")
 _SHOWN = 200  # characters of a foreign reason that are kept
 
 
+def predictor(config: PlannerConfig) -> str:
+    """The forecaster that runs: where no throughput loop asks for forecasts, none needs to be installed."""
+    return config.load_predictor if config.throughput_loop or config.load_predictor not in FORECASTERS else "constant"
+
+
 def forecaster(config: PlannerConfig) -> Forecaster:
     """One forecaster as configured."""
     return make_forecaster(
-        config.load_predictor,
+        predictor(config),
         log1p=config.load_predictor_log1p,
         q_level=config.kalman_q_level,
         q_trend=config.kalman_q_trend,
@@ -122,7 +127,7 @@ class ForecastAgent:
 
     def to_state(self) -> dict[str, Any]:
         return {
-            "predictor": self.config.load_predictor,
+            "predictor": predictor(self.config),
             "rate": self.rate.to_state(),
             "isl": self.isl.to_state(),
             "osl": self.osl.to_state(),
@@ -132,7 +137,7 @@ class ForecastAgent:
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Restore; a history that the configured predictor cannot read (another name, another scale) is left behind."""
-        if state["predictor"] == self.config.load_predictor:
+        if state["predictor"] == predictor(self.config):
             try:
                 for name in ("rate", "isl", "osl"):
                     getattr(self, name).load_state(state[name])

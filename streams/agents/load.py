@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from headrace.models.perf.engine import EngineModel
 from headrace.models.perf.latency import EngineLoad
 from headrace.models.scaling.load import LoadInputs, load_verdict
-from headrace.models.scaling.thresholds import band_of, signals, threshold_verdict
+from headrace.models.scaling.thresholds import Pool, band_of, signals, threshold_verdict
 from headrace.models.scaling.verdict import Verdict
 from headrace.schemas.base import AGG, PREFILL, Role
 from headrace.schemas.config import PlannerConfig
@@ -90,10 +90,8 @@ class LoadLoop:
             per=None if per is None else float(per),
             tokens=config.optimization_target == "load",
         )
-        starting = view.inventory.starting
-        return threshold_verdict(
-            band_of(config, role), values, workers=view.ready, min_endpoint=least, starting=starting
-        )
+        pool = Pool(view.ready, view.inventory.starting, least, sensitivity=config.load_scaling_down_sensitivity / 100)
+        return threshold_verdict(band_of(config, role), values, pool)
 
 
 def serving(view: RoleView) -> list[EngineLoad]:
