@@ -39,7 +39,7 @@ class Declared:
     def take(self, ack: DecisionAck) -> bool:
         """Take an ack in; true when it changes the counts. Acks of older decisions and of other DGDs change nothing."""
         place = (ack.epoch, ack.decision_id)
-        if ack.dgd != self.dgd or ack.status is not AckStatus.APPLIED or not ack.counts or place < self._newest:
+        if ack.dgd != self.dgd or ack.status is not AckStatus.APPLIED or place < self._newest:
             return False
         self._newest = place
         before = dict(self.roles)

@@ -154,6 +154,29 @@ async def test_an_expired_decision_is_acked_as_expired_once(world: World) -> Non
     assert "10.0 s after it expired" in found.message
 
 
+async def test_an_expired_decision_is_acked_once_though_our_ack_is_not_read_back_yet(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DecisionClient, "_on_ack", lambda *_: None)
+    await world.planner.publish(decision(4))
+    client = await world.client()
+    for world.now in (2010.0, 2020.0):
+        assert await client.wait(timeout=0.01) is None
+    await client.close()
+    assert await world.statuses() == [(4, AckStatus.EXPIRED)]
+
+
+async def test_a_decision_that_expires_in_somebodys_hands_is_theirs_to_ack(world: World) -> None:
+    await world.planner.publish(decision(4))
+    client = await world.client()
+    assert await client.wait(timeout=5) == decision(4)
+    world.now = 2010.0
+    assert await client.wait(timeout=0.01) is None
+    await client.complete(decision(4))
+    await client.close()
+    assert await world.statuses() == [(4, AckStatus.APPLIED)]
+
+
 async def test_an_expired_decision_that_is_settled_or_advisory_is_not_acked(world: World) -> None:
     await world.planner.publish(decision(4))
     await world.planner.publish(ack(4))

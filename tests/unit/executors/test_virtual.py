@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Mapping
 
 import pytest
 from bus_support import eventually, kept, memory_records
-from decision_support import DGD, decision
+from decision_support import DGD, ack, decision
 
 from headrace.connectors.bus.memory import MemoryBroker
 from headrace.connectors.bus.records import RecordBus
@@ -14,7 +14,7 @@ from headrace.connectors.executors.outcome import Refused
 from headrace.connectors.executors.virtual import VirtualExecutor, VirtualOptions, reached
 from headrace.schemas.ack import AckStatus, DecisionAck
 from headrace.schemas.decision import Decision
-from headrace.schemas.errors import ConfigError
+from headrace.schemas.errors import BusError, ConfigError
 from headrace.schemas.streams import ACKS
 
 
@@ -194,6 +194,50 @@ async def test_a_decision_that_goes_stale_while_it_is_accepted_is_not_acted_on(w
     found = await world.after(acks=4)
     assert world.fleet.asked == [decision(5).targets]
     assert (found[1].epoch, found[1].status, found[1].message) == (1, AckStatus.REJECTED, "not acted on: stale_epoch")
+
+
+async def test_a_decision_that_another_executor_settles_meanwhile_is_left_to_it(world: World) -> None:
+    await world.end()
+    records = await memory_records(world.broker.clock, "virtual", world.broker)
+    client = DecisionClient(records, DGD, "virtual")
+    accept = client.accept
+
+    async def accept_slowly(found: Decision, **kwargs: object) -> None:
+        await accept(found)
+        await world.planner.publish(ack(found.decision_id))
+
+    client.accept = accept_slowly  # type: ignore[method-assign, assignment]
+    await world.planner.publish(decision(4))
+    world.stop = asyncio.Event()
+    world.running = asyncio.create_task(VirtualExecutor(client, world.fleet).run(world.stop))
+    await world.after(acks=2)
+    await asyncio.sleep(0.02)
+    assert world.fleet.asked == []
+    assert [(a.executor, a.status) for a in await world.acks()] == [
+        ("virtual", AckStatus.ACCEPTED),
+        ("other", AckStatus.APPLIED),
+    ]
+
+
+async def test_a_decision_that_could_not_be_accepted_is_tried_again_when_the_bus_is_back(world: World) -> None:
+    await world.end()
+    records = await memory_records(world.broker.clock, "virtual", world.broker)
+    client = DecisionClient(records, DGD, "virtual")
+    accept, tries = client.accept, 0
+
+    async def accept_at_last(found: Decision, **kwargs: object) -> None:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            raise BusError("the broker is away")
+        await accept(found)
+
+    client.accept = accept_at_last  # type: ignore[method-assign, assignment]
+    await world.planner.publish(decision(4))
+    world.stop = asyncio.Event()
+    world.running = asyncio.create_task(VirtualExecutor(client, world.fleet).run(world.stop))
+    assert (await world.after(acks=2))[-1].status is AckStatus.APPLIED
+    assert tries == 2
 
 
 async def test_while_the_bus_is_away_the_executor_waits_and_then_acts(world: World) -> None:

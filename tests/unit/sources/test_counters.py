@@ -140,7 +140,7 @@ def test_nothing_counted_is_a_valid_zero_without_a_mean() -> None:  # T1, dynamo
     assert (made.count, made.mean) == (0, None)
 
 
-@pytest.mark.parametrize("cumulative", [(3, 2, 4), (1, 3, 7)])
+@pytest.mark.parametrize("cumulative", [(3, 2, 4), (1, 3, 7), (0.5, 1, 1.5)])
 def test_buckets_that_contradict_each_other_are_left_out(cumulative: tuple[float, ...]) -> None:
     made = distribution(histogram(6, 30.0, *cumulative))
     assert (made.count, made.mean, made.bounds, made.counts) == (6, 5.0, [], [])

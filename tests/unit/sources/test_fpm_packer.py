@@ -106,7 +106,7 @@ BAD = {
         msgspec.msgpack.encode({**msgspec.msgpack.decode(envelope()), "sequence": -1}),
         "undecodable",
     ),
-    "a time beyond all time": (envelope(at=2**63), "undecodable"),
+    "a time beyond all time": (envelope(at=10**16), "undecodable"),
     "a payload that no engine writes": (envelope(payload=b"x" * 70_000), "too_large"),
     "nested without end": (b"\x91" * 5000, "undecodable"),
 }

@@ -156,6 +156,19 @@ def test_after_another_process_answered_counting_begins_anew() -> None:
     assert (last.start, last.end, last.requests) == (15.0, 20.0, 3)
 
 
+def test_counting_begins_anew_only_in_a_round_in_which_all_were_read() -> None:
+    """Else what one frontend counted before that round would fall into the window after it."""
+    rounds: list[Round] = [
+        (10.0, {"a": reading(started=500, process="p1", uptime=3600.0), "b": reading(started=0)}),
+        (15.0, {"a": reading(started=900, process="p2", uptime=3500.0), "b": "timeout"}),
+        (20.0, {"a": reading(started=901, process="p2", uptime=3505.0), "b": reading(started=70)}),
+        (25.0, {"a": reading(started=903, process="p2", uptime=3510.0), "b": reading(started=73)}),
+    ]
+    first, second, third = run(rounds, "a", "b")
+    assert (first.requests, second.requests) == (None, None)
+    assert (third.start, third.requests) == (20.0, 2 + 3)
+
+
 def test_a_histogram_that_is_no_number_is_unknown_until_it_has_two_readings_again() -> None:  # T6
     rounds: list[Round] = [
         (10.0, {"a": reading(started=1, isl=(1, 10))}),

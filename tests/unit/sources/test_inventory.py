@@ -63,6 +63,13 @@ def test_an_ack_of_an_older_decision_that_comes_late_changes_nothing() -> None:
     assert counts(declared) == {"decode": 5}
 
 
+def test_an_applied_decision_without_counts_leaves_them_but_makes_older_acks_old() -> None:
+    declared = Declared(DGD, "declared", {"decode": 2})
+    assert not declared.take(ack(7))
+    assert not declared.take(ack(6, decode=3))
+    assert counts(declared) == {"decode": 2}
+
+
 def test_the_same_counts_again_are_no_change() -> None:
     declared = Declared(DGD, "declared", {"decode": 2})
     assert not declared.take(ack(decode=2))
