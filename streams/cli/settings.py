@@ -44,7 +44,7 @@ class DynamoFpmSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     url: str | None = None  # default: the bus's own server
     namespace: str | None = None  # Dynamo namespace; default: DYN_NAMESPACE, else the DGD's name
     components: dict[str, Role] | None = None  # default: prefill -> prefill, backend -> decode (agg in mode agg)
-    flush_seconds: Positive = 0.05
+    flush_seconds: Positive = 0.02
 
 
 class FrontendSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
