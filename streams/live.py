@@ -50,7 +50,9 @@ def scale_subject(prefix: str, dgd: str) -> str:
 def nats_of(records: RecordBus) -> NatsBus:
     """The NATS bus underneath. Raises ConfigError when it is another: Dynamo's engines publish on NATS."""
     if not isinstance(records.bus, NatsBus):
-        raise ConfigError("a live simulation needs NATS, on which Dynamo's engines publish: give an embedded or nats:// bus")
+        raise ConfigError(
+            "a live simulation needs NATS, on which Dynamo's engines publish: give an embedded or nats:// bus"
+        )
     return records.bus
 
 

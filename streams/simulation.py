@@ -6,12 +6,12 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from headrace.connectors.simulator.config import Sla, SimulatorConfig, from_preset
+from headrace.connectors.simulator.config import SimulatorConfig, Sla, from_preset
 from headrace.connectors.simulator.loads import LoadSpec, generate
 from headrace.connectors.simulator.traces import Trace, load_trace, overlay, scale_rate, scale_time
 from headrace.schemas.base import Role
 from headrace.schemas.errors import ConfigError
-from headrace.streams.cli.settings import Settings
+from headrace.streams.settings import Settings
 
 Positive = Annotated[float, Meta(gt=0.0, le=1e6)]
 

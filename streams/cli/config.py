@@ -14,7 +14,7 @@ from headrace.schemas.errors import ConfigError
 from headrace.streams.cli import output
 from headrace.streams.cli.connect import Client, is_nats, nats_options, store_of
 from headrace.streams.cli.options import pairs, set_option
-from headrace.streams.cli.settings import Settings, load, read_file
+from headrace.streams.settings import Settings, load, read_file
 
 MASK = "********"
 _SECRETS = ("password", "token")

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from headrace.schemas.config import PlannerConfig
 from headrace.streams.cli.config import without_userinfo
 from headrace.streams.cli.connect import store_of
-from headrace.streams.cli.settings import BusSettings, ExecutorSettings, Settings
+from headrace.streams.settings import BusSettings, ExecutorSettings, Settings
 
 
 def summary(settings: Settings) -> Iterator[tuple[str, str]]:

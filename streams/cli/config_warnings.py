@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from urllib.parse import urlsplit
 
 from headrace.schemas.config import ALIASES, FIELDS, PlannerConfig
-from headrace.streams.cli.settings import PREFIX, Settings
+from headrace.streams.settings import PREFIX, Settings
 
 LEAST_TTFT_MS = 5.0  # below these no engine answers; seconds given as milliseconds do
 LEAST_ITL_MS = 1.0

@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from headrace.schemas.errors import BusError
 from headrace.schemas.streams import Stream
-from headrace.streams.cli.settings import BusSettings, Settings
+from headrace.streams.settings import BusSettings, Settings
 
 if TYPE_CHECKING:  # what a bus needs is imported when one is opened
     from headrace.connectors.bus.base import Bus

@@ -15,8 +15,8 @@ from headrace.schemas.streams import DEADLETTERS, STREAMS
 from headrace.streams.cli import output
 from headrace.streams.cli.connect import SHORT_PATIENCE_S, Client, open_bus, run_until_stopped
 from headrace.streams.cli.output import Column
-from headrace.streams.cli.settings import Settings
 from headrace.streams.cli.streams_tail import Tail, end_of, messages, newest
+from headrace.streams.settings import Settings
 
 UNREADABLE = "unreadable_letter"
 

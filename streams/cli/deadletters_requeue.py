@@ -13,8 +13,8 @@ from headrace.schemas.streams import DEADLETTERS, DECISIONS, STATE, STREAMS
 from headrace.streams.cli import output
 from headrace.streams.cli.connect import SHORT_PATIENCE_S, Client, open_bus, run_until_stopped
 from headrace.streams.cli.deadletters_read import as_letter, letters_at
-from headrace.streams.cli.settings import Settings
 from headrace.streams.cli.streams_tail import Tail, messages
+from headrace.streams.settings import Settings
 
 _OWNED = (DECISIONS, STATE, DEADLETTERS)
 Origin = tuple[str, int | None, int | None]

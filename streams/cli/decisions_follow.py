@@ -16,8 +16,8 @@ from headrace.schemas.errors import RecordError
 from headrace.schemas.streams import ACKS, DECISIONS
 from headrace.streams.cli import output
 from headrace.streams.cli.connect import Client, make_sure, open_bus, run_until_stopped
-from headrace.streams.cli.settings import Settings
 from headrace.streams.cli.streams_tail import Tail, messages
+from headrace.streams.settings import Settings
 
 
 def print_decisions(settings: Settings, dgd: str | None, begin: str | int | None) -> None:

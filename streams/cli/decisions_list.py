@@ -15,8 +15,8 @@ from headrace.schemas.streams import ACKS, DECISIONS
 from headrace.streams.cli import output
 from headrace.streams.cli.connect import SHORT_PATIENCE_S, Client, open_bus, run_until_stopped
 from headrace.streams.cli.output import Column, Row
-from headrace.streams.cli.settings import Settings
 from headrace.streams.cli.streams_tail import newest
+from headrace.streams.settings import Settings
 
 OUTSTANDING = "outstanding"
 UNANSWERED = "unanswered"

@@ -7,8 +7,20 @@ from headrace.streams.cli.options import pairs
 
 @click.command("demo")
 @click.argument("trace", required=False, type=click.Path(exists=True, dir_okay=False, resolve_path=True))
-@click.option("--seconds", type=click.FloatRange(5, 36_000), default=120.0, show_default=True, help="How long the trace shall take.")
-@click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="Override a key: --set itl_ms=20, --set simulator.preset=70b.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(5, 36_000),
+    default=120.0,
+    show_default=True,
+    help="How long the trace shall take.",
+)
+@click.option(
+    "--set",
+    "sets",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Override a key: --set itl_ms=20, --set simulator.preset=70b.",
+)
 def command(trace: str | None, seconds: float, sets: tuple[str, ...]) -> None:
     """Plan a simulated hour in about two minutes, and watch.
 

@@ -9,7 +9,7 @@ import click
 import yaml
 
 from headrace.schemas.errors import ConfigError
-from headrace.streams.cli.settings import Settings, load
+from headrace.streams.settings import Settings, load
 
 Function = Callable[..., Any]
 

@@ -7,7 +7,9 @@ from headrace.streams.cli.options import Where, where_options
 
 @click.command("run")
 @where_options
-@click.option("--advisory", is_flag=True, help="Decide and say so, but mark every decision as advice: nobody acts on it.")
+@click.option(
+    "--advisory", is_flag=True, help="Decide and say so, but mark every decision as advice: nobody acts on it."
+)
 @click.option("-v", "--verbose", is_flag=True, help="Log every tick, not only decisions and trouble.")
 def command(where: Where, advisory: bool, verbose: bool) -> None:
     """Plan one DGD until stopped.

@@ -14,15 +14,19 @@ from headrace.schemas.streams import STREAMS
 from headrace.schemas.tick_report import TickReport
 from headrace.streams.cli.connect import Client, open_bus, run_until_stopped
 from headrace.streams.cli.options import Where
-from headrace.streams.cli.settings import ClockSettings, MetricsSettings, Settings, load
 from headrace.streams.runtime.clock import ScaledClock
 from headrace.streams.runtime.metrics import PlannerMetrics
+from headrace.streams.settings import ClockSettings, MetricsSettings, Settings, load
 
 log = logging.getLogger("headrace")
 
 
 def run(where: Where, *, advisory: bool, verbose: bool) -> None:
-    overrides = {**where.sets, **({"bus.url": where.bus} if where.bus else {}), **({"dgd": where.dgd} if where.dgd else {})}
+    overrides = {
+        **where.sets,
+        **({"bus.url": where.bus} if where.bus else {}),
+        **({"dgd": where.dgd} if where.dgd else {}),
+    }
     settings = load(where.config, overrides={**overrides, **({"advisory": True} if advisory else {})})
     logs(verbose)
     if settings.edges.sources.replay is not None:

@@ -18,14 +18,36 @@ from headrace.streams.cli.options import pairs
 @click.option("--startup-s", type=float, help="Seconds until a new worker serves.  [default: 30]")
 @click.option("--seed", type=int, help="Of overlay jitter, worker ids and routing.")
 @click.option("--static/--no-static", default=True, show_default=True, help="Also run fixed fleets to compare with.")
-@click.option("--fleets", type=click.IntRange(1, 500), default=12, show_default=True, help="Fixed fleets to try at most.")
-@click.option("--live", is_flag=True, help="In real time on the configured bus: FPMs, /metrics, inventory, decisions carried out.")
-@click.option("--speed", type=click.FloatRange(0.001, 10_000), help="With --live: how fast time runs.  [default: clock.speed]")
-@click.option("--metrics-port", type=click.IntRange(0, 65_535), default=0, help="With --live: of the frontend page.  [default: any]")
+@click.option(
+    "--fleets", type=click.IntRange(1, 500), default=12, show_default=True, help="Fixed fleets to try at most."
+)
+@click.option(
+    "--live", is_flag=True, help="In real time on the configured bus: FPMs, /metrics, inventory, decisions carried out."
+)
+@click.option(
+    "--speed", type=click.FloatRange(0.001, 10_000), help="With --live: how fast time runs.  [default: clock.speed]"
+)
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65_535),
+    default=0,
+    help="With --live: of the frontend page.  [default: any]",
+)
 @click.option("--metrics-address", default="127.0.0.1", show_default=True, help="With --live: where the page listens.")
 @click.option("--json", "as_json", is_flag=True, help="The whole report, with its timeline, as JSON.")
-def command(trace: str | None, config_path: str | None, sets: tuple[str, ...], static: bool, fleets: int, live: bool,
-            speed: float | None, metrics_port: int, metrics_address: str, as_json: bool, **flags: Any) -> None:  # fmt: skip
+def command(
+    trace: str | None,
+    config_path: str | None,
+    sets: tuple[str, ...],
+    static: bool,
+    fleets: int,
+    live: bool,
+    speed: float | None,
+    metrics_port: int,
+    metrics_address: str,
+    as_json: bool,
+    **flags: Any,
+) -> None:
     """Plan TRACE and say what came of it.
 
     TRACE is an Azure CSV (TIMESTAMP, ContextTokens, GeneratedTokens) or a Mooncake JSONL, plain or gzipped; without

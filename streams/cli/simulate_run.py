@@ -20,8 +20,8 @@ from headrace.connectors.simulator.sweep import Comparison, FleetResult, candida
 from headrace.connectors.simulator.traces import Trace
 from headrace.schemas.config import PlannerConfig
 from headrace.schemas.errors import ConfigError
-from headrace.streams.cli.settings import load, read_file
 from headrace.streams.planner import Planner
+from headrace.streams.settings import load, read_file
 from headrace.streams.simulation import cluster_config, simulation_settings, trace_of
 
 DEFAULTS: dict[str, Any] = {"optimization_target": "sla", "enable_load_scaling": True, "max_gpu_budget": -1}
@@ -66,7 +66,9 @@ def run_job(job: Job, *, fleets: int, as_json: bool) -> None:
                 results = _sweep(job, _fleets(job, report, fleets), progress)
     comparison = compare(results, report.goodput, report.gpu_hours) if results else None
     if as_json:
-        sys.stdout.buffer.write(msgspec.json.encode(Result(report=report, static=results, comparison=comparison)) + b"\n")
+        sys.stdout.buffer.write(
+            msgspec.json.encode(Result(report=report, static=results, comparison=comparison)) + b"\n"
+        )
     else:
         _print(console, job, report, results, comparison)
 
@@ -91,7 +93,12 @@ def _sweep(job: Job, fleets: Sequence[dict[str, int]], progress: Callable[[float
 
 @contextmanager
 def _bar(console: Console) -> Iterator[Any]:
-    columns = (TextColumn("{task.description:>14}"), BarColumn(), TextColumn("{task.percentage:3.0f} %"), TimeElapsedColumn())
+    columns = (
+        TextColumn("{task.description:>14}"),
+        BarColumn(),
+        TextColumn("{task.percentage:3.0f} %"),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, console=console, transient=True) as progress:
 
         @contextmanager

@@ -18,7 +18,7 @@ from headrace.streams.cli.connect import (
     store_of,
 )
 from headrace.streams.cli.output import Column, Row
-from headrace.streams.cli.settings import Settings
+from headrace.streams.settings import Settings
 
 _NEWEST_S = 2.0  # how long the newest message may take to come
 

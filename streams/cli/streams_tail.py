@@ -18,7 +18,7 @@ from headrace.schemas.fpm_batch import FpmBatch, FpmItem
 from headrace.schemas.streams import STREAMS, Stream
 from headrace.streams.cli import output
 from headrace.streams.cli.connect import PATIENCE_S, SHORT_PATIENCE_S, Client, open_bus, run_until_stopped
-from headrace.streams.cli.settings import Settings
+from headrace.streams.settings import Settings
 
 POLL_S = 0.5  # how often a waiting command looks whether its pipe is still read
 _FIRST_LOOK = 64  # positions before the end

@@ -8,8 +8,8 @@ import sys
 
 from headrace.streams.cli.connect import Client, open_bus, run_until_stopped
 from headrace.streams.cli.run_service import clock_of, logs
-from headrace.streams.cli.settings import Settings, load
 from headrace.streams.live import BusScaler, core_client, executor, scale_subject
+from headrace.streams.settings import Settings, load
 
 
 async def follow(settings: Settings, stop: asyncio.Event) -> None:

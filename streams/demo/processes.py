@@ -45,7 +45,9 @@ class Processes:
         """Raises HeadraceError, with its last words, when a process has ended by itself."""
         for name, child in self._children.items():
             if child.returncode not in (None, 0):
-                raise HeadraceError(f"the {name} process ended with status {child.returncode}: {self._last_words(name)}")
+                raise HeadraceError(
+                    f"the {name} process ended with status {child.returncode}: {self._last_words(name)}"
+                )
 
     async def stop(self) -> None:
         """End them, politely first. Idempotent."""

@@ -1,4 +1,4 @@
-"""The demonstration: a bus of its own, a simulated deployment, the planner and an executor as processes, and a live view."""
+"""The demonstration: a bus, a simulated deployment, the planner and an executor as processes, and a live view."""
 
 import asyncio
 import tempfile
@@ -18,13 +18,13 @@ from headrace.connectors.simulator.traces import Trace
 from headrace.schemas.errors import HeadraceError
 from headrace.schemas.streams import STREAMS
 from headrace.streams.cli.connect import Client, open_bus
-from headrace.streams.cli.settings import Settings, load
 from headrace.streams.demo.config import SIMULATOR, speed_for, write
 from headrace.streams.demo.processes import Processes, free_port
 from headrace.streams.demo.simulator import Progress
 from headrace.streams.demo.summary import comparison, fixed_fleets, table
 from headrace.streams.demo.view import render
 from headrace.streams.demo.watch import Watch, follow
+from headrace.streams.settings import Settings, load
 from headrace.streams.simulation import cluster_config, simulation_settings, trace_of
 
 FRAMES_PER_S = 4
@@ -100,7 +100,9 @@ class Demo:
             sla = (planner.ttft_ms, planner.itl_ms)
             return render(self.watch, self.progress, title=trace.name, duration_s=trace.duration_s, sla=sla)
 
-        picture = Live(frame(), console=self.console, refresh_per_second=FRAMES_PER_S) if self.console.is_terminal else None
+        picture = (
+            Live(frame(), console=self.console, refresh_per_second=FRAMES_PER_S) if self.console.is_terminal else None
+        )
         with picture or nullcontext():
             while not stop.is_set() and (until is None or loop.time() < until):
                 if self.report is not None and until is None:

@@ -13,8 +13,8 @@ from headrace.connectors.simulator.live import LiveCluster
 from headrace.connectors.simulator.report import SimulationReport, summarise
 from headrace.streams.cli.connect import Client, open_bus, run_until_stopped
 from headrace.streams.cli.run_service import clock_of, logs
-from headrace.streams.cli.settings import Settings, load
 from headrace.streams.live import LiveOptions, run_live
+from headrace.streams.settings import Settings, load
 from headrace.streams.simulation import cluster_config, simulation_settings, trace_of
 
 

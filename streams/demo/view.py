@@ -26,7 +26,9 @@ STATUS_STYLE = {
 }
 
 
-def render(watch: Watch, progress: Progress | None, *, title: str, duration_s: float, sla: tuple[float, float]) -> RenderableType:
+def render(
+    watch: Watch, progress: Progress | None, *, title: str, duration_s: float, sla: tuple[float, float]
+) -> RenderableType:
     """One frame. `sla` is (TTFT ms, ITL ms)."""
     return Group(
         _header(watch, progress, title, duration_s),
@@ -99,7 +101,9 @@ def _counts(watch: Watch, role: str, report: RoleReport) -> list[str]:
 
 def _latency(report: RoleReport, load: dict[str, float], sla: tuple[float, float]) -> list[RenderableType]:
     """Estimated, seen and target latency of a role: TTFT for prefill, ITL for decode, both for aggregated."""
-    names = [n for n in ("ttft_ms", "itl_ms") if n in report.estimated] or ["ttft_ms" if "prefill" in report.known else "itl_ms"]
+    names = [n for n in ("ttft_ms", "itl_ms") if n in report.estimated] or [
+        "ttft_ms" if "prefill" in report.known else "itl_ms"
+    ]
     targets = {"ttft_ms": sla[0], "itl_ms": sla[1]}
     cells: list[list[tuple[str, str]]] = [[], [], []]
     for name in names:
@@ -116,7 +120,13 @@ def _decisions(watch: Watch) -> RenderableType:
     for name in ("id", "at", "replicas", "why", "ack"):
         table.add_column(name)
     for decision in reversed(watch.decisions):
-        table.add_row(str(decision.decision_id), _clock(decision.issued_at), _moves(decision), _why(decision), _ack(watch, decision))
+        table.add_row(
+            str(decision.decision_id),
+            _clock(decision.issued_at),
+            _moves(decision),
+            _why(decision),
+            _ack(watch, decision),
+        )
     return table
 
 
@@ -132,7 +142,9 @@ def _moves(decision: Decision) -> str:
 
 
 def _why(decision: Decision) -> str:
-    moved = {role: why for role, why in decision.reasons.items() if decision.previous.get(role) != decision.targets.get(role)}
+    moved = {
+        role: why for role, why in decision.reasons.items() if decision.previous.get(role) != decision.targets.get(role)
+    }
     return ", ".join(f"{role}: {why}" for role, why in sorted(moved.items(), reverse=True))
 
 

@@ -27,7 +27,9 @@ class Watch:
     issued: int = 0
     settled: int = 0
     load: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=HISTORY))  # time, requests/s
-    forecast: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=HISTORY))  # time it is for, requests/s
+    forecast: deque[tuple[float, float]] = field(
+        default_factory=lambda: deque(maxlen=HISTORY)
+    )  # time it is for, requests/s
 
     def take(self, record: Record) -> None:
         match record:

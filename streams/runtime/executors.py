@@ -7,7 +7,7 @@ from headrace.connectors.executors.client import DecisionClient
 from headrace.connectors.executors.command import CommandExecutor, CommandOptions
 from headrace.connectors.executors.dry_run import DryRunExecutor
 from headrace.schemas.errors import ConfigError
-from headrace.streams.cli.settings import ExecutorSettings
+from headrace.streams.settings import ExecutorSettings
 
 
 def executor_of(s: ExecutorSettings, records: RecordBus, dgd: str) -> Any:

@@ -16,6 +16,7 @@ from headrace.schemas.tick_report import RoleReport, TickReport
 
 PREFIX = "headrace_planner"
 UNKNOWN = math.nan
+STATES = [str(reason) for reason in Reason]
 OBSERVED = {
     "observed_requests_per_second": ("requests_per_s", "Arrivals, requests per second"),
     "observed_input_sequence_tokens": ("isl", "Mean input length, tokens"),
@@ -48,10 +49,14 @@ class PlannerMetrics:
         self.registry = registry or CollectorRegistry()
         self._gauges = {name: self._gauge(name, what) for name, (_, what) in {**OBSERVED, **PREDICTED}.items()}
         self._roles = {name: self._gauge(name, what, "role") for name, what in ROLE_GAUGES.items()}
-        states = [str(reason) for reason in Reason]
         self._reasons = {
-            loop: Enum(f"{PREFIX}_{loop}_scaling_decision", f"Reason of the {loop} loop", ["dgd", "role"],
-                       states=states, registry=self.registry)  # fmt: skip
+            loop: Enum(
+                f"{PREFIX}_{loop}_scaling_decision",
+                f"Reason of the {loop} loop",
+                ["dgd", "role"],
+                states=STATES,
+                registry=self.registry,
+            )
             for loop in ("load", "throughput")
         }
         self._ticks = self._counter("ticks", "Ticks")
@@ -88,7 +93,7 @@ class PlannerMetrics:
             for name, value in _role_values(report, r.loops).items():
                 self._roles[name].labels(r.dgd, role).set(UNKNOWN if value is None else value)
             for loop, reason in (("load", report.load_reason), ("throughput", report.throughput_reason)):
-                if loop in r.loops and reason in Reason:
+                if loop in r.loops and reason in STATES:
                     self._reasons[loop].labels(r.dgd, role).state(reason)
 
     def serve(self, port: int, address: str = "127.0.0.1") -> None:
@@ -96,7 +101,9 @@ class PlannerMetrics:
         try:
             start_http_server(port, address, registry=self.registry)
         except OSError as e:
-            raise ConfigError(f"metrics port {port} on {address}: {e}; set PLANNER_PROMETHEUS_PORT to a free one, or 0") from e
+            raise ConfigError(
+                f"metrics port {port} on {address}: {e}; set PLANNER_PROMETHEUS_PORT to a free one, or 0"
+            ) from e
 
 
 def _role_values(r: RoleReport, loops: Sequence[str]) -> dict[str, float | None]:

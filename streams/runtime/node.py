@@ -1,8 +1,8 @@
 """Run the planner of one DGD on a bus: recover, read, tick, publish.
 
-The order of a tick is what makes a crash harmless: dead letters, then the snapshot (compare-and-set: the fence), then the
-decision (compare-and-append), then the rest. A crash after the snapshot repeats the decision, byte for byte, at the next
-start; a crash before it is as if the tick had not been.
+The order of a tick is what makes a crash harmless: dead letters, then the snapshot (compare-and-set: the fence), then
+the decision (compare-and-append), then the rest. A crash after the snapshot repeats the decision, byte for byte, at the
+next start; a crash before it is as if the tick had not been.
 """
 
 import asyncio
@@ -23,12 +23,10 @@ from headrace.schemas.errors import BusError, Fenced, RecordError
 from headrace.schemas.streams import (
     ACKS,
     CONFIG,
-    DECISIONS,
     FPM,
     INVENTORY,
     PREDICTIONS,
     PROPOSALS,
-    STATE,
     TRAFFIC,
     Stream,
 )
@@ -175,9 +173,7 @@ class PlannerNode:
             self._state_position = position
 
     async def _publish_decision(self, decision: Decision, stop: asyncio.Event) -> None:
-        position = await self._insist(
-            lambda: self.bus.publish(decision, expect_last=self._decision_position), stop
-        )
+        position = await self._insist(lambda: self.bus.publish(decision, expect_last=self._decision_position), stop)
         if position is not None:
             self._decision_position = position
 

@@ -6,7 +6,9 @@ from headrace.schemas.base import Record
 from headrace.streams.planner import Planner
 
 
-def drive(planner: Planner, timed: Iterable[tuple[float, Record]], until: float | None = None) -> Iterator[tuple[float, Record]]:
+def drive(
+    planner: Planner, timed: Iterable[tuple[float, Record]], until: float | None = None
+) -> Iterator[tuple[float, Record]]:
     """Feed `(time, record)` pairs, rising in time, and yield what the planner says with the time of saying it.
 
     Ticks run at their due time, before a record of the same time; after the last record they go on to `until`.

@@ -95,7 +95,9 @@ async def _settle_from_log(bus: Bus, planner: Planner, dgd: str, notes: list[str
         while last is not None:
             messages = await reader.next(timeout=5.0)
             if not messages:
-                notes.append("the acks on the log could not be read to their end: the decision stays outstanding until one comes")
+                notes.append(
+                    "the acks on the log could not be read to their end: the decision stays outstanding until one comes"
+                )
                 return
             for message in messages:
                 ack = _ack(message)
@@ -130,4 +132,4 @@ def snapshot_record(planner: Planner, positions: dict[str, int], now: float) -> 
 
 def with_positions(record: Record, positions: dict[str, int]) -> Record:
     """A tick report that says up to where each stream had been read."""
-    return msgspec.structs.replace(record, positions=dict(positions))  # type: ignore[call-arg]
+    return msgspec.structs.replace(record, positions=dict(positions))

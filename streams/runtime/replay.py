@@ -1,4 +1,4 @@
-"""Replay recorded input through a planner: the same records in the same order, on the recorded time, give the same bytes."""
+"""Replay recorded input through a planner: the same records, on the recorded time, give the same bytes."""
 
 import heapq
 from collections.abc import Iterator
@@ -10,9 +10,9 @@ from headrace.schemas.base import Record
 from headrace.schemas.cloudevents import event_time
 from headrace.schemas.deadletter import DeadLetter
 from headrace.schemas.errors import ConfigError
-from headrace.streams.cli.settings import Settings
 from headrace.streams.planner import Planner
 from headrace.streams.runtime.offline import drive
+from headrace.streams.settings import Settings
 
 
 def replay(settings: Settings) -> Iterator[tuple[float, Record]]:

@@ -1,4 +1,4 @@
-"""Everything that `headrace run` runs for one DGD: the planner's node, its sources, and an executor if one is configured."""
+"""Everything that `headrace run` runs for one DGD: the planner's node, its sources, an executor if one is asked for."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,13 +10,13 @@ from headrace.connectors.sources.dynamo_fpm import DynamoFpmOptions, DynamoFpmSo
 from headrace.connectors.sources.fpm_packer import COMPONENTS, Route
 from headrace.connectors.sources.frontend_metrics import FrontendOptions, FrontendSource
 from headrace.connectors.sources.frontend_page import Selector
+from headrace.connectors.sources.inventory import DeclaredInventory
 from headrace.schemas.base import Record
 from headrace.schemas.errors import ConfigError
-from headrace.streams.cli.settings import DynamoFpmSettings, FrontendSettings, Settings
 from headrace.streams.runtime.clock import Clock, ScaledClock
 from headrace.streams.runtime.executors import executor_of
-from headrace.streams.runtime.inventory import DeclaredInventory
 from headrace.streams.runtime.node import NodeOptions, PlannerNode
+from headrace.streams.settings import DynamoFpmSettings, FrontendSettings, Settings
 
 
 async def serve(
@@ -27,7 +27,7 @@ async def serve(
     clock: Clock,
     on_tick: Callable[[list[Record]], None] | None = None,
 ) -> None:
-    """Run until `stop` is set. Raises Fenced when another process has taken the DGD over; then everything else has stopped."""
+    """Run until `stop` is set. Raises Fenced when another process has taken the DGD over; the rest has stopped then."""
     edges = settings.edges
     node = PlannerNode(records, settings.planner, edges.dgd, clock, NodeOptions(on_tick=on_tick))
     parts: list[Any] = [node, *_sources(settings, records, clock)]
@@ -67,7 +67,7 @@ def _sources(settings: Settings, records: RecordBus, clock: Clock) -> list[Any]:
     if edges.sources.frontend is not None:
         parts.append(_frontend_source(edges.sources.frontend, settings, records, clock))
     if edges.sources.inventory is not None:
-        parts.append(DeclaredInventory(records, edges.dgd, edges.sources.inventory, clock))
+        parts.append(DeclaredInventory(records, edges.dgd, edges.sources.inventory, clock=clock.now))
     return parts
 
 

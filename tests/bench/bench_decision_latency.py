@@ -1,8 +1,8 @@
-"""From an FPM that breaks the SLA to the decision on the topic, with 100 workers, a real server and the planner as a process.
+"""From an FPM that breaks the SLA to the decision on the topic: 100 workers, a real server, the planner as a process.
 
-What the pipeline adds is (the batch on the bus - the FPM published) + (the decision read by a subscriber - the tick due);
-the wait for the next tick is the operator's choice and not counted. Prints the distribution, and beside it a bare
-round trip through the same server.
+What the pipeline adds is (the batch on the bus - the FPM published) + (the decision read by a subscriber - the tick
+due); the wait for the next tick is the operator's choice and not counted. Prints the distribution, and beside it a
+bare round trip through the same server.
 """
 
 import asyncio
@@ -19,16 +19,16 @@ import yaml
 from nats.aio.client import Client
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
-from world import decode_s, fpm, inventory, prefill_s  # noqa: E402
+from world import decode_s, fpm, inventory, prefill_s
 
-from headrace.connectors.bus.embedded import EmbeddedNats  # noqa: E402
-from headrace.connectors.bus.nats import NatsBus  # noqa: E402
-from headrace.connectors.bus.records import RecordBus  # noqa: E402
-from headrace.schemas.ack import AckStatus, DecisionAck  # noqa: E402
-from headrace.schemas.decision import Decision  # noqa: E402
-from headrace.schemas.fpm import TOPIC, Fpm, FpmEnvelope, encode_envelope, encode_fpm  # noqa: E402
-from headrace.schemas.fpm_batch import FpmBatch  # noqa: E402
-from headrace.schemas.streams import ACKS, DECISIONS, FPM, STREAMS  # noqa: E402
+from headrace.connectors.bus.embedded import EmbeddedNats
+from headrace.connectors.bus.nats import NatsBus
+from headrace.connectors.bus.records import RecordBus
+from headrace.schemas.ack import AckStatus, DecisionAck
+from headrace.schemas.decision import Decision
+from headrace.schemas.fpm import TOPIC, Fpm, FpmEnvelope, encode_envelope, encode_fpm
+from headrace.schemas.fpm_batch import FpmBatch
+from headrace.schemas.streams import DECISIONS, FPM, STREAMS
 
 DGD = "ml/llama"
 WORKERS = 100
@@ -49,7 +49,9 @@ class Engines:
     async def publish(self, w: int, one: Fpm) -> None:
         role = "prefill" if w < WORKERS // 2 else "backend"
         envelope = FpmEnvelope(1000 + w, self._sequence, int(time.time() * 1000), TOPIC, encode_fpm(one))
-        await self._client.publish(f"namespace.llama.component.{role}.endpoint.generate.{TOPIC}", encode_envelope(envelope))
+        await self._client.publish(
+            f"namespace.llama.component.{role}.endpoint.generate.{TOPIC}", encode_envelope(envelope)
+        )
 
     async def round(self) -> None:
         self._sequence += 1
@@ -58,7 +60,13 @@ class Engines:
             tokens = 200 + 30 * (self._sequence * 7 + w) % 60
             await self.publish(
                 w,
-                fpm(str(w + 1), self._sequence, wall=prefill_s(tokens), prefill=(1, tokens), queued_prefill=(self.queued // 1000, self.queued))
+                fpm(
+                    str(w + 1),
+                    self._sequence,
+                    wall=prefill_s(tokens),
+                    prefill=(1, tokens),
+                    queued_prefill=(self.queued // 1000, self.queued),
+                )
                 if prefill
                 else fpm(str(w + 1), self._sequence, wall=decode_s(20 + w, 20_000 + w), decode=(20 + w, 20_000 + w)),
             )
@@ -78,13 +86,24 @@ async def measure(url: str, folder: Path) -> tuple[list[float], list[float]]:
     client = Client()
     await client.connect(url)
     config = {
-        "dgd": DGD, "bus": url, "optimization_target": "sla", "enable_load_scaling": True, "enable_throughput_scaling": False,
-        "ttft_ms": 100, "itl_ms": 100, "min_endpoint": WORKERS // 2, "load_adjustment_interval_seconds": TICK_S, "max_gpu_budget": -1,
-        "rejected_retry_seconds": 0.001, "sources": {"dynamo_fpm": {}},
-    }  # fmt: skip
+        "dgd": DGD,
+        "bus": url,
+        "optimization_target": "sla",
+        "enable_load_scaling": True,
+        "enable_throughput_scaling": False,
+        "ttft_ms": 100,
+        "itl_ms": 100,
+        "min_endpoint": WORKERS // 2,
+        "load_adjustment_interval_seconds": TICK_S,
+        "max_gpu_budget": -1,
+        "rejected_retry_seconds": 0.001,
+        "sources": {"dynamo_fpm": {}},
+    }
     path = folder / "planner.yaml"
     path.write_text(yaml.safe_dump(config))
-    planner = await asyncio.create_subprocess_exec(sys.executable, "-m", "headrace", "run", "-c", str(path), stdin=DEVNULL, stderr=DEVNULL)
+    planner = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "headrace", "run", "-c", str(path), stdin=DEVNULL, stderr=DEVNULL
+    )
     engines = Engines(client)
     background = [asyncio.create_task(engines.run()), asyncio.create_task(say_inventory(records))]
     try:
@@ -154,8 +173,8 @@ async def round_trip(client: Client) -> float:
 
 def line(name: str, seconds: Sequence[float]) -> str:
     cuts = statistics.quantiles(seconds, n=100)
-    values = [1000 * cuts[i] for i in (49, 89, 94, 98)]
-    return f"{name:34} p50 {values[0]:6.1f}  p90 {values[1]:6.1f}  p95 {values[2]:6.1f}  p99 {values[3]:6.1f}  max {1000 * max(seconds):6.1f} ms"
+    shown = [f"p{p} {1000 * cuts[p - 1]:6.1f}" for p in (50, 90, 95, 99)]
+    return f"{name:28} {'  '.join(shown)}  max {1000 * max(seconds):6.1f} ms"
 
 
 def histogram(seconds: Sequence[float], step_ms: int = 5) -> None:

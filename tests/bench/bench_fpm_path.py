@@ -19,18 +19,18 @@ from nats.aio.msg import Msg
 from nats.js.api import StorageType, StreamConfig
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
-from world import decode_s, fpm, inventory, prefill_s  # noqa: E402
+from world import decode_s, fpm, inventory, prefill_s
 
-from headrace.connectors.bus.embedded import EmbeddedNats  # noqa: E402
-from headrace.connectors.bus.nats import NatsBus  # noqa: E402
-from headrace.connectors.bus.records import RecordBus  # noqa: E402
-from headrace.connectors.sources.fpm_packer import FpmPacker, Route  # noqa: E402
-from headrace.schemas.codec import encode  # noqa: E402
-from headrace.schemas.config import planner_config  # noqa: E402
-from headrace.schemas.fpm import TOPIC, Fpm, FpmEnvelope, encode_envelope, encode_fpm  # noqa: E402
-from headrace.schemas.fpm_batch import FpmBatch  # noqa: E402
-from headrace.schemas.streams import FPM, STREAMS  # noqa: E402
-from headrace.streams.planner import Planner  # noqa: E402
+from headrace.connectors.bus.embedded import EmbeddedNats
+from headrace.connectors.bus.nats import NatsBus
+from headrace.connectors.bus.records import RecordBus
+from headrace.connectors.sources.fpm_packer import FpmPacker, Route
+from headrace.schemas.codec import encode
+from headrace.schemas.config import planner_config
+from headrace.schemas.fpm import TOPIC, Fpm, FpmEnvelope, encode_envelope, encode_fpm
+from headrace.schemas.fpm_batch import FpmBatch
+from headrace.schemas.streams import FPM, STREAMS
+from headrace.streams.planner import Planner
 
 DGD = "ml/llama"
 WORKERS = 100  # half prefill, half decode
@@ -70,9 +70,7 @@ def packer() -> FpmPacker:
 
 def parts(all_of_them: Envelopes) -> list[tuple[float, Envelopes]]:
     step = 2 * PER_FLUSH
-    return [
-        (1_790_000_000 + i / step * 0.05, all_of_them[i : i + step]) for i in range(0, len(all_of_them), step)
-    ]
+    return [(1_790_000_000 + i / step * 0.05, all_of_them[i : i + step]) for i in range(0, len(all_of_them), step)]
 
 
 async def ours(url: str, flushes: list[tuple[float, Envelopes]]) -> float:
@@ -147,8 +145,13 @@ def memory_over_an_hour() -> tuple[list[int], int]:
     for second in range(3600):
         for role in ("prefill", "decode"):
             items = [
-                fpm(str(w), second + 1, wall=0.01 + w * 1e-5, prefill=(1, 500 + w) if role == "prefill" else (0, 0),
-                    decode=(0, 0) if role == "prefill" else (4, 4000 + w))  # fmt: skip
+                fpm(
+                    str(w),
+                    second + 1,
+                    wall=0.01 + w * 1e-5,
+                    prefill=(1, 500 + w) if role == "prefill" else (0, 0),
+                    decode=(0, 0) if role == "prefill" else (4, 4000 + w),
+                )
                 for w in range(50)
             ]
             packing = [(float(second), 1, second, encode_fpm(f)) for f in items]
@@ -185,8 +188,8 @@ async def main() -> None:
     sizes, snapshot = memory_over_an_hour()
     held = ", ".join(f"{size / WORKERS:,.0f}" for size in sizes)
     print(
-        f"planner memory with {WORKERS} workers: {held} bytes a worker after 15, 30 and 60 minutes; the last to the first "
-        f"{sizes[-1] / sizes[0]:.2f}; snapshot {snapshot / WORKERS:,.0f} bytes a worker"
+        f"planner memory with {WORKERS} workers: {held} bytes a worker after 15, 30 and 60 minutes; the last to the "
+        f"first {sizes[-1] / sizes[0]:.2f}; snapshot {snapshot / WORKERS:,.0f} bytes a worker"
     )
 
 

@@ -21,10 +21,10 @@ from headrace.schemas.codec import decode
 from headrace.schemas.decision import Decision
 from headrace.schemas.streams import DEADLETTERS, STREAMS, TICKS
 from headrace.schemas.tick_report import TickReport
-from headrace.streams.cli.settings import settings
 from headrace.streams.live import core_client
 from headrace.streams.runtime.clock import ScaledClock
 from headrace.streams.runtime.service import serve
+from headrace.streams.settings import settings
 
 DGD = "ml/dynamo"
 KINDS: dict[str, dict[str, Any]] = {

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from headrace.schemas.ack import AckStatus, DecisionAck
 from headrace.schemas.decision import Decision
@@ -45,11 +46,11 @@ def audit(
         decisions=len(ids),
         epochs=len(set(epochs)),
         applied=len(applied),
-        gaps=sum(b > a + 1 for a, b in zip(ids, ids[1:], strict=False)) + (bool(ids) and ids[0] != 0),
+        gaps=sum(b > a + 1 for a, b in pairwise(ids)) + (bool(ids) and ids[0] != 0),
         repeats=len(ids) - len(set(ids)),
-        epochs_back=sum(b < a for a, b in zip(epochs, epochs[1:], strict=False)),
+        epochs_back=sum(b < a for a, b in pairwise(epochs)),
         applied_twice=len(applied) - len(set(applied)),
-        stale=sum(b <= a for a, b in zip(calls, calls[1:], strict=False)),
+        stale=sum(b <= a for a, b in pairwise(calls)),
         ticks_repeated=len(slots) - len(set(slots)),
     )
 

@@ -1,4 +1,4 @@
-"""A whole simulated deployment on a real bus, in the test's own process: cluster, sources, executor; the planner is the test's."""
+"""A whole simulated deployment on a real bus, in the test's process: cluster, sources, executor, but no planner."""
 
 import asyncio
 import time
@@ -24,9 +24,9 @@ from headrace.connectors.sources.frontend_metrics import FrontendOptions, Fronte
 from headrace.schemas.base import Role
 from headrace.schemas.inventory import WorkerInventory
 from headrace.schemas.streams import STREAMS, Stream
-from headrace.streams.cli.settings import settings
 from headrace.streams.live import EventPlane, LocalScaler, core_client
 from headrace.streams.runtime.clock import ScaledClock
+from headrace.streams.settings import settings
 from headrace.streams.simulation import SimulationSettings, cluster_config
 
 DGD = "fault/llama"
@@ -132,7 +132,12 @@ async def deployment(folder: Path, *, speed: float, load: LoadSpec = LOAD) -> As
             speed=speed,
         )
         executor = VirtualExecutor(client, scaler, VirtualOptions(poll_s=0.05))
-        runs = (source.run(stop), frontend.run(stop), executor.run(stop), live.run(EventPlane(core).publish, inventory, stop))
+        runs = (
+            source.run(stop),
+            frontend.run(stop),
+            executor.run(stop),
+            live.run(EventPlane(core).publish, inventory, stop),
+        )
         deployed.tasks = [asyncio.create_task(run) for run in runs]
         try:
             yield deployed

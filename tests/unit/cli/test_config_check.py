@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from headrace.schemas.errors import ConfigError, HeadraceError
 from headrace.streams.cli.config import MASK, effective, without_userinfo
 from headrace.streams.cli.main import cli
-from headrace.streams.cli.settings import settings
+from headrace.streams.settings import settings
 
 GOOD: dict[str, Any] = {
     "optimization_target": "sla",

@@ -23,7 +23,7 @@ from headrace.streams.cli.connect import (
     running_server,
     store_of,
 )
-from headrace.streams.cli.settings import BusSettings, Settings, settings
+from headrace.streams.settings import BusSettings, Settings, settings
 
 NO_PROCESS = 2**22 + 1  # above what Linux gives
 

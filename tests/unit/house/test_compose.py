@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from headrace import __version__
-from headrace.streams.cli.settings import load
+from headrace.streams.settings import load
 
 SERVICES = ("nats", "kafka", "prometheus", "planner", "simulator")
 

@@ -52,7 +52,7 @@ class FrontendSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     urls: list[str]
     interval_seconds: Positive = 5.0
-    timeout_seconds: Positive = 5.0
+    timeout_seconds: Positive = 4.0
     model: str | None = None  # default: all models of the frontends
 
 
