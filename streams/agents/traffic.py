@@ -100,7 +100,8 @@ class TrafficObserver:
             return f"{_name(window)} lasts {lasts:g} s: more than 0 and at most {LONGEST_WINDOW_S:g} are believed"
         if window.end < now - LATEST_S or window.end <= self.forgotten_to:
             return f"{_name(window)} ended {now - window.end:.0f} s ago: too late, or the clock of its source is wrong"
-        end = window.end if window.end <= now + self.max_skew_s else now  # a clock ahead must not outshine what follows
+        # A clock ahead must not outshine what follows.
+        end = float(window.end if window.end <= now + self.max_skew_s else now)
         self._remember(window.window_id, end)
         self.interval.add(window)
         if self.newest_end is None or end >= self.newest_end:
