@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import nkeys
 import pytest
+from nats_identities import key_pair
 
 from headrace.connectors.bus.memory import MemoryBus
 from headrace.schemas.errors import BusError, ConfigError
@@ -126,6 +128,7 @@ def test_the_settings_say_who_we_are(tmp_path: Path) -> None:
     files = {name: tmp_path / name for name in ("me.creds", "ca.pem", "cert.pem", "key.pem")}
     for path in files.values():
         path.touch()
+    files["me.creds"].write_text(key_pair(nkeys.PREFIX_BYTE_USER)[2])
     bus = BusSettings(
         credentials=str(files["me.creds"]),
         tls_ca=str(files["ca.pem"]),
