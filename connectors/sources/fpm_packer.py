@@ -19,7 +19,6 @@ from headrace.schemas.fpm_batch import FpmBatch, FpmItem
 LARGEST_PAYLOAD = 64 * 1024  # bytes; a real one has some 430
 LARGEST_BATCH = 512 * 1024  # bytes of payload; NATS refuses messages over 1 MiB by default
 MANY_ITEMS = 1000  # in a batch
-LATEST_MS = 10**15  # beyond it a time in milliseconds is garbage
 MANY_PUBLISHERS = 50_000  # remembered at most: more than any fleet, less than a flood of made-up ids
 MANY_SUBJECTS = 10_000
 
@@ -105,7 +104,7 @@ class FpmPacker:
             return self._dead(bucket, subject, data, now)
         payload = envelope.payload
         size = len(payload)
-        if envelope.topic != TOPIC or size > LARGEST_PAYLOAD or envelope.published_at > LATEST_MS:
+        if envelope.topic != TOPIC or size > LARGEST_PAYLOAD:
             return self._dead(bucket, subject, data, now)
         publisher, sequence = envelope.publisher_id, envelope.sequence
         last = self._sequences.get(publisher)
@@ -207,8 +206,6 @@ def _why_dead(data: bytes) -> RecordError:
         envelope = decode_envelope(data)
     except RecordError as e:
         return e
-    if envelope.published_at > LATEST_MS:
-        return RecordError(f"published_at {envelope.published_at} is no time in milliseconds", reason="undecodable")
     return RecordError(
         f"FPM of {len(envelope.payload)} bytes: no engine writes more than {LARGEST_PAYLOAD}", reason="too_large"
     )

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import pairwise
 
+import httpx
 import pytest
 from bus_support import eventually, kept, memory_records
 from metrics_support import page
@@ -86,6 +87,7 @@ class Rounds:
         self.records = records
         self.now = 1000.0
         self.source = FrontendSource(options, records.publish_many, lambda: self.now)
+        self.client: httpx.AsyncClient
 
     async def window(self) -> TrafficWindow | None:
         """One round; the window that it made."""
