@@ -47,6 +47,7 @@ class Ledger:
     opened_at: float = 0.0  # when the newest was issued, seconds; never in the future when it was taken in
     outcome: Outcome | None = None  # of the newest; None when it was advisory or there is none
     settled_at: float | None = None
+    changed_at: float | None = None  # when an executor has last said that counts may have changed by its doing
     in_force: dict[Role, int] | None = None  # targets that an executor has made true and nobody has replaced
 
     @property
@@ -126,6 +127,8 @@ class Ledger:
     def _close(self, outcome: Outcome, now: float) -> None:
         assert self.newest is not None
         self.outcome, self.settled_at = outcome, now
+        if outcome in (Outcome.APPLIED, Outcome.FAILED):
+            self.changed_at = now
         self.in_force = (
             dict(self.newest.targets) if outcome is Outcome.APPLIED else None
         )  # else: what runs is what counts
@@ -139,6 +142,7 @@ class Ledger:
             "opened_at": self.opened_at,
             "outcome": self.outcome,
             "settled_at": self.settled_at,
+            "changed_at": self.changed_at,
             "in_force": self.in_force,
         }
 
@@ -149,7 +153,7 @@ class Ledger:
         self.newest = msgspec.convert(state["newest"], Decision | None)
         self.opened_at = state["opened_at"]
         self.outcome = None if state["outcome"] is None else Outcome(state["outcome"])
-        self.settled_at = state["settled_at"]
+        self.settled_at, self.changed_at = state["settled_at"], state["changed_at"]
         self.in_force = state["in_force"]
 
 

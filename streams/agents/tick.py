@@ -78,6 +78,10 @@ def _begin(memory: Memory, now: float) -> Tick:
         for role in memory.config.roles
     }
     tick = Tick(memory, now, due_at, loops, views)
+    if memory.ledger.fenced:
+        tick.notes.append(
+            f"a newer owner (epoch {memory.ledger.highest_epoch}) decides for this DGD: this planner only watches"
+        )
     if given_up is not None:
         tick.notes.append(
             f"decision {given_up.decision_id} had no ack within {memory.config.ack_timeout_seconds:g} s of its issue: "
@@ -115,7 +119,7 @@ def _decide(tick: Tick, plans: Mapping[Role, RolePlan]) -> Decision | None:
     memory = tick.memory
     targets = {role: p.target for role, p in plans.items() if p.target is not None}
     current = {role: p.current for role, p in plans.items() if p.current is not None}
-    if len(targets) < len(plans) or targets == current:
+    if memory.ledger.fenced or len(targets) < len(plans) or targets == current:
         return None
     held = _held(tick, targets)
     if held is not None:
@@ -140,8 +144,6 @@ def _held(tick: Tick, targets: Mapping[Role, int]) -> str | None:
     """Why these targets may not be issued now, or None."""
     ledger, config = tick.memory.ledger, tick.memory.config
     newest = ledger.newest
-    if ledger.fenced:
-        return f"a newer owner (epoch {ledger.highest_epoch}) decides for this DGD: this planner only watches"
     if ledger.outstanding is not None:
         return f"decision {ledger.outstanding.decision_id} is outstanding"
     if newest is None or newest.targets != targets:

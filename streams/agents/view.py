@@ -20,8 +20,8 @@ IDLE = EngineLoad()
 class RoleView:
     """`inventory` None = unknown (see `unknown`). `gpus` None = the shape of a replica is unknown.
 
-    `in_force` is what was decided and carried out last. `settling` is true while the inventory is older than the last
-    settlement: it cannot show its effect yet.
+    `in_force` is what was decided and carried out last. `settling` is true while the inventory is older than an
+    executor's word that it has changed something: it cannot show that yet.
     """
 
     role: Role
@@ -107,7 +107,7 @@ def look(
     if not fresh:
         unknown["fpm"] = _why_no_fpm(role, now, fpm)
     said = (inv.capabilities if inv else None) or Capabilities()
-    settled = ledger.settled_at
+    changed = ledger.changed_at
     return RoleView(
         role=role,
         inventory=inv,
@@ -120,7 +120,7 @@ def look(
         nextn=said.speculative_nextn or config.speculative_nextn,
         gpus=config.engine_num_gpu(role) or (inv.gpus_per_replica if inv else None) or None,
         in_force=in_force,
-        settling=settled is not None and role in inventory.seen and inventory.seen_at(role) <= settled,
+        settling=changed is not None and role in inventory.seen and inventory.seen_at(role) <= changed,
         unknown=unknown,
     )
 

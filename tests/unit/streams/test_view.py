@@ -31,14 +31,14 @@ def test_current_counts_ready_and_starting_workers_and_not_draining_ones(stage):
 
 def test_until_the_inventory_can_show_it_what_was_applied_is_current(stage):
     stage.fleet(1.0, decode=1)
-    stage.planner.ledger.in_force, stage.planner.ledger.settled_at = {"decode": 4}, 2.0
+    stage.planner.ledger.in_force, stage.planner.ledger.changed_at = {"decode": 4}, 2.0
     assert (view(stage, 3.0).settling, view(stage, 3.0).current) == (True, 4)
     stage.fleet(4.0, decode=3)
     assert (view(stage, 5.0).settling, view(stage, 5.0).current) == (False, 3)
 
 
 def test_a_source_whose_clock_is_behind_does_not_settle_for_ever(stage):
-    stage.planner.ledger.in_force, stage.planner.ledger.settled_at = {"decode": 4}, 1000.0
+    stage.planner.ledger.in_force, stage.planner.ledger.changed_at = {"decode": 4}, 1000.0
     stage.give(inventory(1.0, decode=3), 1031.0)  # its clock is a quarter of an hour behind
     assert view(stage, 1031.0).settling is False
 
@@ -100,7 +100,7 @@ def test_a_worker_that_falls_silent_still_counts_until_it_is_forgotten(stage):
 
 
 def test_what_was_applied_is_believed_over_what_is_heard(stage):
-    stage.planner.ledger.in_force, stage.planner.ledger.settled_at = {"decode": 4}, 0.0
+    stage.planner.ledger.in_force, stage.planner.ledger.changed_at = {"decode": 4}, 0.0
     stage.engines("decode", 1.0, {}, {})
     assert view(stage, 1.0).current == 4
     stage.engines("decode", 2.0, *[{}] * 6)
