@@ -1,5 +1,7 @@
 """DeadLetter: bytes that could not be used, where they came from, and why."""
 
+from collections.abc import Mapping
+
 from headrace.schemas.base import Record, Seconds, Serial
 from headrace.schemas.reasons import DeadLetterReasonName
 
@@ -17,13 +19,26 @@ class DeadLetter(Record, frozen=True, kw_only=True, tag="headrace.deadletter.v1"
     at: Seconds  # when the reader met it, seconds since 1970, UTC
     data: bytes  # the first 64 KiB; base64 in JSON
     size: Serial  # bytes of the whole
-    headers: dict[str, str] = {}  # as they came
+    headers: dict[str, str] = {}  # as they came, the first 8 KiB of them
     item: Serial | None = None  # index inside a batch
 
 
 KEPT_BYTES = 64 * 1024
+KEPT_HEADER_BYTES = 8 * 1024
 
 
 def cut(data: bytes) -> bytes:
     """The part of bad bytes that is kept."""
     return data[:KEPT_BYTES]
+
+
+def cut_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """The headers that are kept, each whole: a letter must fit where the bad message did."""
+    kept: dict[str, str] = {}
+    room = KEPT_HEADER_BYTES
+    for name, value in headers.items():
+        room -= len(name.encode()) + len(value.encode())
+        if room < 0:
+            break
+        kept[name] = value
+    return kept

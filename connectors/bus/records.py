@@ -8,7 +8,7 @@ from headrace.connectors.bus.base import Bus, Message, Outgoing, Reader, ReaderC
 from headrace.schemas.base import Record, is_dgd
 from headrace.schemas.cloudevents import headers_for, record_id
 from headrace.schemas.codec import decode, encode
-from headrace.schemas.deadletter import UNKNOWN_DGD, DeadLetter, cut
+from headrace.schemas.deadletter import UNKNOWN_DGD, DeadLetter, cut, cut_headers
 from headrace.schemas.errors import BusError, RecordError
 from headrace.schemas.reasons import DeadLetterReason
 from headrace.schemas.streams import DEADLETTERS, STREAMS, Stream, stream_of
@@ -70,7 +70,7 @@ class RecordBus:
             at=self.clock(),
             data=cut(message.data),
             size=len(message.data),
-            headers=dict(message.headers),
+            headers=cut_headers(message.headers),
             item=item,
         )
 

@@ -2,14 +2,14 @@
 
 The order of a tick is what makes a crash harmless: dead letters, then the snapshot (compare-and-set: the fence), then
 the decision (compare-and-append), then the rest. A crash after the snapshot repeats the decision, byte for byte, at the
-next start; a crash before it is as if the tick had not been.
+next start; a crash before it is as if the tick had not been. So a stop may break off whatever hangs.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any
 
 import msgspec
 
@@ -20,27 +20,21 @@ from headrace.schemas.config import PlannerConfig
 from headrace.schemas.deadletter import DeadLetter
 from headrace.schemas.decision import Decision
 from headrace.schemas.errors import BusError, Fenced, RecordError
-from headrace.schemas.streams import (
-    ACKS,
-    CONFIG,
-    FPM,
-    INVENTORY,
-    PREDICTIONS,
-    PROPOSALS,
-    TRAFFIC,
-    Stream,
-)
+from headrace.schemas.reasons import DeadLetterReason
+from headrace.schemas.streams import ACKS, CONFIG, FPM, INVENTORY, PREDICTIONS, PROPOSALS, TRAFFIC, Stream
 from headrace.schemas.tick_report import TickReport
 from headrace.streams.planner import Planner
 from headrace.streams.runtime.clock import Clock
 from headrace.streams.runtime.recovery import recover, snapshot_record, with_positions
+from headrace.streams.runtime.writer import RETRY_S, Writer
 
 log = logging.getLogger("headrace.planner")
-T = TypeVar("T")
 
 INPUTS: tuple[Stream, ...] = (FPM, TRAFFIC, INVENTORY, CONFIG, PREDICTIONS, PROPOSALS, ACKS)
-RETRY_S = 1.0
-POLL_S = 1.0
+TAKE_OVER_TRIES = 5  # a former owner that still runs writes every tick; the second try has little left to read
+LOOK_S = 2.0  # without a message of the tail: then the bus is asked again where it ends
+GRACE_S = 1.0  # for the tick under way when we are stopped
+MOST_LETTERS = 64  # dead letters that wait for the next tick
 
 
 @dataclass(slots=True)
@@ -61,82 +55,127 @@ class PlannerNode:
     clock: Clock
     options: NodeOptions = field(default_factory=NodeOptions)
     planner: Planner = field(init=False)
-    positions: dict[str, int] = field(default_factory=dict)
+    positions: dict[str, int] = field(default_factory=dict)  # stream -> last position taken in
+    _writer: Writer = field(init=False)
+    _readers: list[tuple[Stream, RecordReader]] = field(default_factory=list)
     _letters: list[DeadLetter] = field(default_factory=list)
-    _state_position: int = 0
-    _decision_position: int = 0
+    _flushing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Plan until `stop` is set. Raises Fenced when another process has taken this DGD over."""
-        readers = await self._start(stop)
-        if stop.is_set():
-            return
-        reading = [asyncio.create_task(self._read(reader, stream, stop)) for stream, reader in readers]
-        ticking = asyncio.create_task(self._tick_until(stop))
+        """Plan until `stop` is set. Raises Fenced when another process has taken this DGD over, BusError when the bus
+        is there and cannot be read."""
+        working, stopping = asyncio.create_task(self._work(stop)), asyncio.create_task(stop.wait())
         try:
-            await asyncio.wait([*reading, ticking], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((working,), timeout=GRACE_S)
         finally:
             stop.set()
-            done = await asyncio.gather(*reading, ticking, return_exceptions=True)
-            for _, reader in readers:
-                await reader.close()
-        for outcome in done:
-            if isinstance(outcome, BaseException):
-                raise outcome
+            await _end((working, stopping))
+            await self._close_readers()
+        if not working.cancelled():
+            working.result()
+
+    async def _work(self, stop: asyncio.Event) -> None:
+        await self._take_over()
+        tasks = [asyncio.create_task(self._read(stream, reader)) for stream, reader in self._readers]
+        tasks.append(asyncio.create_task(self._tick_until(stop)))
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await _end(tasks)
+        for task in done:
+            task.result()
 
     # -- start -----------------------------------------------------------------------------------------------------
 
-    async def _start(self, stop: asyncio.Event) -> list[tuple[Stream, RecordReader]]:
-        found = await self._insist(lambda: recover(self.bus.bus, self.config, self.dgd, 0.0), stop)
-        if found is None:
-            return []
-        self.planner, self.positions = found.planner, found.positions
-        self._state_position, self._decision_position = found.state_position, found.decision_position
+    async def _take_over(self) -> None:
+        """Become the owner. Whoever writes while we read, a former owner that still runs, is read once more."""
+        tries = 0
+        while True:
+            try:
+                return await self._take_over_once()
+            except BusError as e:
+                tries += isinstance(e, Fenced) or self.bus.bus.connected
+                if tries >= TAKE_OVER_TRIES:
+                    raise
+                log.warning("%s: not the owner yet, trying again: %s", self.dgd, e)
+                await asyncio.sleep(0.0 if isinstance(e, Fenced) else RETRY_S)
+
+    async def _take_over_once(self) -> None:
+        await self._close_readers()
+        found = await recover(self.bus.bus, self.config, self.dgd, self.clock)
+        self.planner, self.positions, self._letters = found.planner, found.positions, []
+        self._writer = Writer(self.bus, self.dgd, found.state_position, found.decision_position)
         for note in found.notes:
             log.warning("%s: %s", self.dgd, note)
             self.planner.notes.append(note)
-        readers = []
         for stream in INPUTS:
-            after = self.positions.get(stream.name, 0)
-            readers.append((stream, await self.bus.read(stream, key=self.dgd, after=after)))
-        for stream, reader in readers:
+            reader = await self.bus.read(stream, key=self.dgd, after=self.positions.get(stream.name, 0))
+            self._readers.append((stream, reader))
+        for stream, reader in self._readers:
             await self._catch_up(stream, reader)
         epoch = self.planner.begin_epoch()
-        await self._save(stop)
+        await self._save(self.clock.now())
         if found.unpublished is not None:
-            await self._publish_decision(found.unpublished, stop)
+            await self._writer.decide(found.unpublished)
         log.info("%s: planning in epoch %d, next decision id %d", self.dgd, epoch, self.planner.ledger.next_id)
-        return readers
 
     async def _catch_up(self, stream: Stream, reader: RecordReader) -> None:
         """Read what the log holds beyond the snapshot, so that the first tick knows all of it."""
-        end = await self.bus.bus.last(stream, self.dgd)
-        while end is not None and self.positions.get(stream.name, 0) < end.position:
+        end, quiet_s = await self._end_of(stream), 0.0
+        while self.positions.get(stream.name, 0) < end:
             before = reader.position
-            self._take(stream, await reader.next(timeout=self.options.catch_up_s))
-            if reader.position == before:
+            await self._take(stream, reader, timeout=LOOK_S)
+            if reader.position != before:
+                continue
+            end = await self._end_of(stream)  # retention may have taken what we wait for
+            quiet_s += LOOK_S if self.bus.bus.connected else 0.0
+            if quiet_s >= self.options.catch_up_s:
                 self.planner.notes.append(f"the tail of {stream.name} could not be read to its end at start")
                 return
-            self.positions[stream.name] = reader.position  # bad messages count as read: they are dead letters now
+
+    async def _end_of(self, stream: Stream) -> int:
+        last = await self.bus.bus.last(stream, self.dgd)
+        return 0 if last is None else last.position
+
+    async def _close_readers(self) -> None:
+        readers, self._readers = self._readers, []
+        for _, reader in readers:
+            await reader.close()
 
     # -- records in ------------------------------------------------------------------------------------------------
 
-    async def _read(self, reader: RecordReader, stream: Stream, stop: asyncio.Event) -> None:
-        while not stop.is_set():
-            self._take(stream, await reader.next(timeout=POLL_S))
+    async def _read(self, stream: Stream, reader: RecordReader) -> None:
+        while True:
+            await self._take(stream, reader)
 
-    def _take(self, stream: Stream, pairs: list[tuple[Record, Message]]) -> None:
-        """Feed records to the planner at the time the broker stored them: the log alone decides what they do."""
-        for record, message in pairs:
-            now = self.clock.of_wall(message.stored_at)
-            try:
-                letters = self.planner.handle(record, now)
-            except RecordError as e:
-                letters = [self.bus.letter_for(message, e.reason, str(e))]
-            for letter in letters:
-                assert isinstance(letter, DeadLetter)
-                self._letters.append(msgspec.structs.replace(letter, position=message.position))
+    async def _take(self, stream: Stream, reader: RecordReader, timeout: float | None = None) -> None:
+        for record, message in await reader.next(timeout):
+            self._handle(record, message)
             self.positions[stream.name] = message.position
+            if len(self._letters) >= MOST_LETTERS:
+                await self._flush()
+        if reader.position:
+            self.positions[stream.name] = reader.position  # bad messages count as read: they are dead letters now
+
+    def _handle(self, record: Record, message: Message) -> None:
+        """Feed a record to the planner at the time the broker stored it: the log alone decides what it does."""
+        try:
+            letters = self.planner.handle(record, self.clock.of_wall(message.stored_at))
+        except RecordError as e:
+            letters = [self.bus.letter_for(message, e.reason, str(e))]
+        except Exception as e:  # one record must not end the planning of a DGD, now and again at every start
+            log.exception("%s: record at %d of %s", self.dgd, message.position, message.stream)
+            letters = [self.bus.letter_for(message, DeadLetterReason.INVALID, f"{type(e).__name__}: {e}"[:300])]
+        for letter in letters:
+            assert isinstance(letter, DeadLetter)
+            self._letters.append(msgspec.structs.replace(letter, position=message.position))
+
+    async def _flush(self) -> None:
+        """Store the dead letters that wait; when this returns, those of every record handled so far are stored."""
+        async with self._flushing:
+            letters, self._letters = self._letters, []
+            await self._writer.say(letters)
 
     # -- ticks -----------------------------------------------------------------------------------------------------
 
@@ -145,47 +184,35 @@ class PlannerNode:
             await self.clock.sleep_until(self.planner.next_tick_at, stop)
             if stop.is_set():
                 return
-            await self._tick(stop)
+            await self._tick()
 
-    async def _tick(self, stop: asyncio.Event) -> None:
+    async def _tick(self) -> None:
         now = self.clock.now()
         records = self.planner.tick(now)
         if self.planner.fenced:
             raise Fenced(f"{self.dgd}: a newer owner (epoch {self.planner.ledger.highest_epoch}) has decided")
         positions = dict(self.positions)
-        await self._save(stop, now)
+        await self._save(now)
         decision = next((r for r in records if isinstance(r, Decision)), None)
         if decision is not None:
-            await self._publish_decision(decision, stop)
+            await self._writer.decide(decision)
         rest = [with_positions(r, positions) if isinstance(r, TickReport) else r for r in records if r is not decision]
-        await self._insist(lambda: self.bus.publish_many(rest), stop)
+        await self._writer.say(rest)
         if self.options.on_tick is not None:
             self.options.on_tick(records)
 
-    async def _save(self, stop: asyncio.Event, now: float | None = None) -> None:
+    async def _save(self, now: float) -> None:
         """Dead letters first, for the snapshot's positions say that they are dealt with."""
-        letters, self._letters = self._letters, []
-        state = snapshot_record(self.planner, self.positions, self.clock.now() if now is None else now)
-        if letters:
-            await self._insist(lambda: self.bus.publish_many(letters), stop)
-        position = await self._insist(lambda: self.bus.publish(state, expect_last=self._state_position), stop)
-        if position is not None:
-            self._state_position = position
+        state = snapshot_record(self.planner, self.positions, now)
+        await self._flush()
+        await self._writer.save(state)
 
-    async def _publish_decision(self, decision: Decision, stop: asyncio.Event) -> None:
-        position = await self._insist(lambda: self.bus.publish(decision, expect_last=self._decision_position), stop)
-        if position is not None:
-            self._decision_position = position
 
-    async def _insist(self, attempt: Callable[[], Awaitable[T]], stop: asyncio.Event) -> T | None:
-        """Try until the bus takes it; None when stopped first. A lost decision or report would be a hole in the log."""
-        while True:
-            try:
-                return await attempt()
-            except Fenced:
-                raise
-            except BusError as e:
-                if stop.is_set():
-                    return None
-                log.warning("%s: the bus does not answer (%s); trying again", self.dgd, e)
-                await asyncio.sleep(RETRY_S)
+async def _end(tasks: Iterable["asyncio.Task[Any]"]) -> None:
+    """Cancel tasks and wait for them, also for one whose cancellation a library has swallowed."""
+    left = [task for task in tasks if not task.done()]
+    while left:
+        for task in left:
+            task.cancel()
+        await asyncio.wait(left, timeout=1.0)
+        left = [task for task in left if not task.done()]
