@@ -6,6 +6,7 @@ reference breaks each of these rules somewhere (reference-semantics 12, items 14
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 
 from headrace.schemas.base import Role
 from headrace.schemas.reasons import Reason
@@ -59,18 +60,22 @@ def fit_budget(fleet: Fleet, budget: Budget) -> Fitted:
     gpus = {role: g for role, g in fleet.gpus.items() if g is not None}
     if len(gpus) < len(fleet.ask):
         return _fail_closed(fleet, budget)
-    targets, rule = dict(fleet.ask), Reason.GPU_BUDGET_CEILING
+    targets = dict(fleet.ask)
     if 0 <= budget.ceiling_gpus < gpus_of(targets, gpus):
         targets = _shrink(fleet, gpus, budget.ceiling_gpus)
-    elif gpus_of(targets, gpus) < budget.floor_gpus:
-        targets, rule = _grow(fleet, gpus, budget), Reason.GPU_BUDGET_FLOOR
+    if gpus_of(targets, gpus) < budget.floor_gpus:
+        targets = _grow(targets, fleet.current, gpus, budget)
     total = gpus_of(targets, gpus)
     return Fitted(
         targets,
-        {role: rule for role, n in targets.items() if n != fleet.ask[role]},
+        {role: _rule(n, fleet.ask[role]) for role, n in targets.items() if n != fleet.ask[role]},
         floor_unmet=max(0, budget.floor_gpus - total),
         over_gpus=max(0, total - budget.ceiling_gpus) if budget.ceiling_gpus >= 0 else 0,
     )
+
+
+def _rule(fitted: int, ask: int) -> Reason:
+    return Reason.GPU_BUDGET_CEILING if fitted < ask else Reason.GPU_BUDGET_FLOOR
 
 
 def _fail_closed(fleet: Fleet, budget: Budget) -> Fitted:
@@ -87,14 +92,17 @@ def _shrink(fleet: Fleet, gpus: Mapping[Role, int], ceiling: int) -> dict[Role, 
     """Take replicas away until the ceiling holds.
 
     Growth is given back first, from the role that got the largest share of what it asked for, so that scarce GPUs are
-    shared in proportion; then shrinking goes on below `current`, down to the minimums, in the same way.
+    shared in proportion; then shrinking goes on below `current`, down to the minimums, in the same way. Where not even
+    those fit, no role is lifted to its minimum; what runs of the minimums is left alone, for it is the service.
     """
-    ask, least = fleet.ask, fleet.minimum
-    targets = {
-        role: min(n, max(least[role], ceiling // gpus[role])) for role, n in ask.items()
-    }  # alone it could have that
-    for bound in (fleet.current, least):
-        lowest = {role: min(ask[role], max(bound[role], least[role])) for role in targets}
+    ask, current, least = fleet.ask, fleet.current, fleet.minimum
+    alone = {role: max(least[role], ceiling // gpus[role]) for role in ask}
+    targets = {role: min(n, alone[role]) for role, n in ask.items()}
+    for lowest in (
+        {role: min(n, max(current[role], least[role])) for role, n in ask.items()},
+        {role: min(n, least[role]) for role, n in ask.items()},
+        {role: min(n, least[role], current[role]) for role, n in ask.items()},
+    ):
         while (over := gpus_of(targets, gpus) - ceiling) > 0:
             spare = [role for role in targets if targets[role] > lowest[role]]
             if not spare:
@@ -102,29 +110,30 @@ def _shrink(fleet: Fleet, gpus: Mapping[Role, int], ceiling: int) -> dict[Role, 
             share = {role: (targets[role] - lowest[role]) / (ask[role] - lowest[role]) for role in spare}
             role = max(spare, key=lambda r: (share[r], gpus[r], targets[r] - lowest[r], r))
             targets[role] -= min(max(1, over // (STRIDE * gpus[role])), targets[role] - lowest[role])
-    if gpus_of(targets, gpus) > ceiling:  # not even the minimums fit: nothing may grow
-        return {role: min(n, fleet.current[role]) for role, n in targets.items()}
     return targets
 
 
-def _grow(fleet: Fleet, gpus: Mapping[Role, int], budget: Budget) -> dict[Role, int]:
+def _grow(
+    ask: Mapping[Role, int], current: Mapping[Role, int], gpus: Mapping[Role, int], budget: Budget
+) -> dict[Role, int]:
     """Add replicas until the floor holds, never past the ceiling.
 
     A shrink is taken back before any role grows; then the role that has grown least in proportion comes first.
     """
-    targets = dict(fleet.ask)
-    for most in (fleet.current, None):
-        of = {role: max(1, n) for role, n in (most or targets).items()}
+    targets = dict(ask)
+    for most in (current, None):
+        base = {role: max(1, n) for role, n in (most or targets).items()}
         while (missing := budget.floor_gpus - gpus_of(targets, gpus)) > 0:
-            room = (
-                budget.ceiling_gpus - gpus_of(targets, gpus)
-                if budget.ceiling_gpus >= 0
-                else missing + max(gpus.values())
-            )
+            room = _room(targets, gpus, budget)
             able = [r for r in targets if gpus[r] <= room and (most is None or targets[r] < most[r])]
             if not able:
                 break
-            role = min(able, key=lambda r: ((targets[r] + 1) / of[r], r))
-            step = min(max(1, missing // (STRIDE * gpus[role])), room // gpus[role])
+            role = min(able, key=lambda r: ((targets[r] + 1) / base[r], r))
+            step = min(max(1, missing // (STRIDE * gpus[role])), int(min(room, missing + gpus[role]) // gpus[role]))
             targets[role] += step if most is None else min(step, most[role] - targets[role])
     return targets
+
+
+def _room(targets: Mapping[Role, int], gpus: Mapping[Role, int], budget: Budget) -> float:
+    """GPUs below the ceiling."""
+    return inf if budget.ceiling_gpus < 0 else budget.ceiling_gpus - gpus_of(targets, gpus)
