@@ -40,10 +40,13 @@ class Writer:
     state_position: int = 0
     decision_position: int = 0
     _owner: str = field(default_factory=lambda: token_hex(4))
+    _saves: int = 0
 
     async def save(self, state: PlannerState) -> None:
         """Store a snapshot. Raises Fenced when another owner has: this one may write nothing more."""
-        identity = f"{record_id(state)}:{self._owner}"  # two owners of one epoch must not pass for one
+        self._saves += 1
+        # Neither two owners that begin one epoch at once nor two snapshots of one moment may pass for one message.
+        identity = f"{record_id(state)}:{self._owner}:{self._saves}"
         self.state_position = await self._append(state, self.state_position, identity)
 
     async def decide(self, decision: Decision) -> None:

@@ -1,15 +1,16 @@
 """Planner nodes on a bus of any kind, under a clock that the test moves."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import world
 from bus_support import eventually
+from nats_support import kill_server
 
-from headrace.connectors.bus.base import Bus
+from headrace.connectors.bus.base import Bus, Outgoing
 from headrace.connectors.bus.embedded import EmbeddedNats
 from headrace.connectors.bus.memory import MemoryBroker, MemoryBus
 from headrace.connectors.bus.nats import NatsBus
@@ -124,32 +125,78 @@ class Running:
         await asyncio.wait((self.task,), timeout=20)
 
 
+async def nothing(_: Record) -> None:
+    pass
+
+
+class HookedBus(RecordBus):
+    """Lets a test do something between the writes of a node."""
+
+    def __init__(self, bus: Bus, reader_name: str, clock: Callable[[], float]) -> None:
+        super().__init__(bus, reader_name, clock)
+        self.before: Callable[[Record], Awaitable[None]] = nothing  # each single publish
+
+    async def publish(self, record: Record, message_id: str | None = None, expect_last: int | None = None) -> int:
+        await self.before(record)
+        return await super().publish(record, message_id, expect_last)
+
+
 @dataclass(slots=True)
 class Lab:
     """Buses on one broker, with the streams on it, and everything that a test does to them."""
 
     connect: Callable[[], Bus]
-    kind: str
-    clock: HandClock = field(default_factory=HandClock)
+    clock: HandClock
+    broker: MemoryBroker | None = None
+    server: EmbeddedNats | None = None
     records: RecordBus = field(init=False)
     buses: list[Bus] = field(default_factory=list)
     nodes: list[Running] = field(default_factory=list)
-    server: EmbeddedNats | None = None
+    asked: int = 0
 
-    async def bus(self, name: str) -> RecordBus:
+    async def bus(self, name: str = "planner") -> HookedBus:
         """A connection of its own."""
         bus = self.connect()
         await bus.open()
         await bus.ensure(STREAMS.values())
         self.buses.append(bus)
-        return RecordBus(bus, name, self.clock.now)
+        return HookedBus(bus, name, self.clock.now)
 
-    async def start(self, *, records: RecordBus | None = None, clock: HandClock | None = None, **config: Any) -> Running:
+    async def lose(self, stream: Stream) -> None:
+        """Delete what a stream holds."""
+        if self.broker is not None:
+            log = self.broker.log(stream.name)
+            log._messages.clear()
+            log._last.clear()
+            return
+        bus = self.records.bus
+        assert isinstance(bus, NatsBus)
+        name = bus._link.subjects.stream_name(stream.name)
+        await bus._link.api.request(f"STREAM.PURGE.{name}")
+
+    async def down(self) -> None:
+        """Switch the broker off, with kill -9 where it is a process."""
+        if self.broker is not None:
+            self.broker.available = False
+            return
+        assert self.server is not None
+        await asyncio.to_thread(kill_server, self.server)
+
+    async def up(self) -> None:
+        if self.broker is not None:
+            self.broker.available = True
+            return
+        assert self.server is not None
+        await asyncio.to_thread(self.server.start)
+
+    async def start(
+        self, *, records: RecordBus | None = None, clock: HandClock | None = None, **config: Any
+    ) -> Running:
         """A node, not awaited: it may not come far."""
         said: list[list[Record]] = []
         clock = clock or self.clock
         node = PlannerNode(
-            records or await self.bus("planner"),
+            records or await self.bus(),
             planner_config(CONFIG | config),
             DGD,
             clock,
@@ -164,15 +211,21 @@ class Lab:
         """A node after its first tick."""
         return await (await self.start(**config)).started()
 
+    async def put(self, stream: Stream, data: bytes, headers: dict[str, str] | None = None, key: str = DGD) -> int:
+        """Any bytes under the DGD's key."""
+        return await self.records.bus.publish(Outgoing(stream.name, key, data, headers or {}))
+
     # -- the deployment --------------------------------------------------------------------------------------------
 
     async def fleet(self, *, prefill: int = 1, decode: int = 1) -> int:
         return await self.records.publish(world.inventory(self.clock.now(), prefill=prefill, decode=decode))
 
-    async def ask(self, name: str, **targets: int) -> int:
-        """An outside SET that lasts."""
+    async def ask(self, **targets: int) -> int:
+        """An outside SET that lasts, and wins over those before it."""
+        self.asked += 1
         at = self.clock.now()
-        return await self.records.publish(world.proposal("SET", at=at, until=at + 1e6, proposal_id=name, **targets))
+        more: dict[str, Any] = {"proposal_id": f"p{self.asked}", "priority": 100 - self.asked, **targets}
+        return await self.records.publish(world.proposal("SET", at=at, until=at + 1e6, **more))
 
     async def ack(self, decision: Decision, status: str = "applied") -> int:
         ack = DecisionAck(
@@ -213,15 +266,15 @@ class Lab:
 
 
 @asynccontextmanager
-async def lab_on(kind: str, server: EmbeddedNats | None = None, prefix: str = "headrace") -> AsyncIterator[Lab]:
-    """A lab in memory, or on a NATS server under a prefix."""
+async def lab_on(server: EmbeddedNats | None, prefix: str = "headrace") -> AsyncIterator[Lab]:
+    """A lab on a NATS server under a prefix, or in memory without one."""
     clock = HandClock()
     if server is None:
         broker = MemoryBroker(clock.now)
-        lab = Lab(lambda: MemoryBus(broker), kind, clock)
+        lab = Lab(lambda: MemoryBus(broker), clock, broker=broker)
     else:
         options = NatsOptions.from_url(f"{server.url}?patience_s=2")
-        lab = Lab(lambda: NatsBus(options, prefix), kind, clock, server=server)
+        lab = Lab(lambda: NatsBus(options, prefix), clock, server=server)
     lab.records = await lab.bus("test")
     try:
         yield lab
