@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from headrace.models.forecast.base import History, ahead, damaged
+from headrace.models.forecast.base import History, Light, ahead, damaged
 
 
-class Constant:
+class Constant(Light):
     """Forecast = last value, whatever the horizon (reference-semantics 4.2).
 
     >>> constant = Constant()
@@ -23,6 +23,9 @@ class Constant:
     def forecast(self, steps: int = 1) -> float | None:
         ahead(steps)
         return self._history.last
+
+    def rearm(self) -> None:
+        self._history.idle = True
 
     def to_state(self) -> dict[str, Any]:
         return {"history": self._history.to_state()}

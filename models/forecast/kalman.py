@@ -5,14 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from headrace.models.forecast.base import History, ahead, damaged
+from headrace.models.forecast.base import History, Light, ahead, damaged, exp1m
 from headrace.schemas.errors import ConfigError
 
 FIRST_VARIANCE = 1000.0  # of level and trend, before anything was learned
-LOG_MOST = 700.0  # exp of more overflows
 
 
-class Kalman:
+class Kalman(Light):
     """Local linear trend: level' = level + trend, both disturbed (reference-semantics 4.4).
 
     `q_level` and `q_trend` are the variances of the disturbances, `r` of the measurement; only their ratios and the
@@ -66,7 +65,10 @@ class Kalman:
             return history.last
         level, trend = (float(v) for v in self._filter.x[:, 0])
         value = level + steps * trend
-        return history.bound(math.expm1(min(value, LOG_MOST)) if self._log1p else value)
+        return history.bound(exp1m(value) if self._log1p else value)
+
+    def rearm(self) -> None:
+        self._history.idle = True
 
     def to_state(self) -> dict[str, Any]:
         return {
