@@ -307,6 +307,23 @@ async def test_a_connection_that_is_cut_again_and_again_keeps_every_batch_in_ord
         assert await read(reader, 12_000) == [f"{i}" for i in range(12_000)]
 
 
+async def test_a_server_that_is_asked_too_much_at_once_loses_and_doubles_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = EmbeddedNats._config_text
+    monkeypatch.setattr(
+        EmbeddedNats,
+        "_config_text",
+        lambda self, ports: plain(self, ports).replace("jetstream {", "jetstream {\n  max_buffered_msgs: 20"),
+    )
+    with nats_server(tmp_path) as server:
+        async with open_bus(server.url) as bus:
+            await bus.publish_many([out(f"{i}", key=f"ml/d{i}") for i in range(1000)])
+            assert sorted(await read(await bus.read(DECISIONS, after=0), 1000), key=int) == [
+                f"{i}" for i in range(1000)
+            ]
+
+
 async def test_a_gap_in_what_arrives_is_noticed_and_filled(server: EmbeddedNats) -> None:
     async with Proxy(server.port) as proxy, open_bus(proxy.url) as bus, open_bus(server.url) as other:
         reader = await bus.read(DECISIONS, after=0)
@@ -318,6 +335,18 @@ async def test_a_gap_in_what_arrives_is_noticed_and_filled(server: EmbeddedNats)
         proxy.deaf = False
         await other.publish_many([out(f"{i}") for i in range(20, 40)])
         assert await read(reader, 39) == [f"{i}" for i in range(1, 40)]
+
+
+async def test_a_gap_at_the_end_of_what_arrives_is_noticed_by_the_heartbeat(server: EmbeddedNats) -> None:
+    async with Proxy(server.port) as proxy, open_bus(proxy.url) as bus, open_bus(server.url) as other:
+        reader = await bus.read(DECISIONS, after=0)
+        await other.publish(out("0"))
+        assert await read(reader, 1) == ["0"]
+        proxy.deaf = True
+        await other.publish_many([out(f"{i}") for i in range(1, 20)])
+        await asyncio.sleep(0.2)
+        proxy.deaf = False
+        assert await read(reader, 19) == [f"{i}" for i in range(1, 20)]
 
 
 async def test_a_closed_reader_leaves_no_consumer_on_the_server(server: EmbeddedNats) -> None:

@@ -18,6 +18,7 @@ log = logging.getLogger(__name__)
 
 _NO_TLS = "the server offers no TLS, which it should"
 _LONGEST_WAIT_S = 1.0
+_LOOK_EVERY_S = 0.5
 _PENDING_BYTES = 64 * 1024 * 1024
 _DENIED = "permissions violation"
 _REFUSED = ("authorization", "authentication", "certificate", "no tls")
@@ -150,7 +151,7 @@ class Connection:
         while True:
             session = self._session
             if session is not None:
-                await session.lost.wait()
+                await _end_of(session)
                 self._background(_dispose(session.client))
                 self._session = None
                 log.warning("lost NATS at %s: %s", self._options.address, self._last_error)
@@ -207,7 +208,7 @@ class Connection:
                 password=options.password,
                 token=options.token,
                 user_credentials=str(options.credentials) if options.credentials else None,
-                nkeys_seed=str(options.nkey_seed) if options.nkey_seed else None,
+                nkeys_seed_str=options.seed(),
             )
             if not client.is_connected:
                 raise errors.Error("the server closed the connection during the handshake")
@@ -234,12 +235,23 @@ class Connection:
         )
 
 
+async def _end_of(session: Session) -> None:
+    """Until a session is over. nats-py usually says so; a look now and then finds one that died without a word."""
+    while session.live:
+        try:
+            async with asyncio.timeout(_LOOK_EVERY_S):
+                await session.lost.wait()
+        except TimeoutError:
+            continue
+    session.lose()
+
+
 async def _dispose(client: Client) -> None:
     """Close a client, however stuck it is."""
     try:
         async with asyncio.timeout(2):
             await client.close()
-    except (errors.Error, OSError, TimeoutError) as e:
+    except (errors.Error, OSError, TimeoutError, AssertionError) as e:  # nats-py asserts that connecting had begun
         log.debug("closing a broken NATS connection: %s", e)
 
 

@@ -68,7 +68,7 @@ class NatsOptions:
                 raise ConfigError(f"NATS: {what} file {path} does not exist")
         for path in (self.credentials, self.nkey_seed):
             if path is not None:
-                _check_seed(path)
+                _seed_in(path)
 
     @classmethod
     def from_url(cls, url: str) -> "NatsOptions":
@@ -94,6 +94,10 @@ class NatsOptions:
         """For messages: no secrets."""
         return ",".join(self.servers)
 
+    def seed(self) -> str | None:
+        """The nkey seed, read anew for each connection: nats-py before 2.15 stumbles over a line break in the file."""
+        return None if self.nkey_seed is None else _seed_in(self.nkey_seed)
+
     def ssl_context(self) -> ssl.SSLContext | None:
         """The TLS context, or None where the server decides. Raises ConfigError for a bad file."""
         if not (self.tls or self.ca or self.cert):
@@ -107,14 +111,16 @@ class NatsOptions:
         return context
 
 
-def _check_seed(path: Path) -> None:
-    """A seed alone, or a .creds file with a JWT and a seed."""
+def _seed_in(path: Path) -> str:
+    """The seed of a file that holds it alone, or of a .creds file with JWT and seed."""
     text = path.read_text(encoding="utf-8", errors="replace")
     seed = _SEED.search(text)
+    found = seed.group() if seed else ""
     try:
-        nkeys.from_seed(bytearray(seed.group().encode() if seed else b"")).wipe()
+        nkeys.from_seed(bytearray(found.encode())).wipe()
     except (nkeys.NkeysError, ValueError) as e:
         raise ConfigError(f"NATS: {path} holds no usable user seed (a line that begins with SU): {e!r}") from e
+    return found
 
 
 def _server(scheme: str, host: str) -> str:

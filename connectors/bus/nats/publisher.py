@@ -25,8 +25,10 @@ from headrace.schemas.errors import BusError, Fenced
 
 MESSAGE_ID = "Nats-Msg-Id"
 _EXPECT_LAST = "Nats-Expected-Last-Subject-Sequence"
-_WINDOW_MESSAGES = 1000  # a server refuses more than 10,000 waiting for one stream, from all publishers
-_WINDOW_BYTES = 8 * 1024 * 1024
+# A server refuses what is beyond 10,000 messages or 128 MB waiting for one stream, from all its publishers, and a
+# refusal in the middle of a window costs the order. More in a window is no faster.
+_WINDOW_MESSAGES = 250
+_WINDOW_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
