@@ -90,8 +90,8 @@ class FpmObserver:
             self._foreign(batch.role)
             return []
         ranks, rows, skew = self.ranks[batch.role], self.rows[batch.role], self.max_skew_s
-        received_at = batch.received_at if abs(batch.received_at - now) <= skew else now
-        earliest, latest, oldest = received_at - skew, received_at + skew, now - self.stale_after_s
+        middle = batch.received_at if abs(batch.received_at - now) <= skew else now
+        earliest, latest, oldest = middle - skew, middle + skew, now - self.stale_after_s
         pending, room = rows.pending, rows.room
         refused: list[tuple[int, RecordError | None]] = []
         seen = late = skewed = 0
@@ -106,8 +106,8 @@ class FpmObserver:
                 refused.append((index, None))
                 continue
             if not earliest <= at <= latest:
-                at = received_at
-                skewed += 1
+                at = _believed(at, batch.received_at, now, skew)
+                skewed += at != item.published_at
             rank = ranks.get((worker, fpm.dp_rank))
             if rank is None:
                 if (error := _too_much(worker, ranks)) is not None:
@@ -241,6 +241,16 @@ class FpmObserver:
                 self.rows[role].load_state(rows)
         self.widths = {role: width for role, width in state["widths"].items() if role in self.models}
         self.foreign_roles = state["foreign_roles"]
+
+
+def _believed(published_at: float, received_at: float, now: float, skew_s: float) -> float:
+    """When an FPM was made, where the engine's clock, the source's and ours do not agree: two outvote the third.
+
+    Where those of engine and source agree on a past that is long over, the FPM is late, not fresh.
+    """
+    if abs(received_at - now) <= skew_s:
+        return received_at
+    return published_at if abs(published_at - received_at) <= skew_s and received_at < now else now
 
 
 def _too_much(worker: str, ranks: Mapping[Key, Rank]) -> RecordError | None:

@@ -209,9 +209,23 @@ def test_a_clock_that_is_far_off_is_not_believed(observer, off):
 @pytest.mark.parametrize("off", [YEARS, -YEARS])
 def test_a_source_whose_clock_is_far_off_is_not_believed_either(observer, off):
     now = YEARS * 2
-    items = [FpmItem(now + off, 7, 1, encode_fpm(busy("1", 1)))]
+    items = [FpmItem(now - 2.0, 7, 1, encode_fpm(busy("1", 1)))]
     observer.handle(FpmBatch(dgd=DGD, role="decode", source="test", received_at=now + off, items=items), now)
-    assert observer.newest_at("decode") == now
+    assert observer.newest_at("decode") == now - 2.0
+
+
+def test_where_engine_and_source_agree_on_the_past_the_fpm_is_late(observer):
+    now = YEARS * 2
+    observer.handle(of(now - 40.0, item(now - 41.0, 1, busy("1", 1))), now)
+    assert (observer.counters.late, observer.counters.clock_skew) == (1, 0)
+    assert requests(observer, now) == {}
+
+
+def test_nobody_is_believed_about_the_future(observer):
+    observer.handle(of(YEARS, item(YEARS, 1, busy("1", 1, 3))), 1.0)
+    assert observer.newest_at("decode") == 1.0
+    observer.handle(of(2.0, item(2.0, 2, busy("1", 2, 4))), 2.0)
+    assert observer.newest_at("decode") == 2.0
 
 
 def test_a_clock_ahead_does_not_silence_the_engine_afterwards(observer):
