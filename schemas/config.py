@@ -18,6 +18,7 @@ from headrace.schemas.errors import ConfigError
 
 Mode = Literal["disagg", "prefill", "decode", "agg"]
 Target = Literal["throughput", "latency", "load", "sla"]
+Policy = Literal["reference", "queue_aware"]
 Positive = Annotated[float, Meta(gt=0.0, le=1e9)]
 Replicas = Annotated[int, Meta(ge=0, le=100_000)]
 Gpus = Annotated[int, Meta(ge=-1, le=10_000_000)]
@@ -102,6 +103,11 @@ class PlannerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         8  # replicas, the farthest step of one forecast
     )
 
+    capacity_policy: Policy = "reference"  # `queue_aware`: sized for demand, backlog and randomness; target `sla` only
+    queue_late_share: Annotated[float, Meta(gt=0.0, lt=1.0)] = 0.03  # of requests that may wait past the TTFT target
+    queue_batch_deviations: Annotated[float, Meta(ge=0.0, le=10.0)] = 0.9  # standard deviations that a batch may swell
+    scale_down_window_seconds: Positive = 120.0  # s of less demand before anything shrinks; twice the start-up at least
+
     load_predictor: str = "kalman"  # the forecaster
     load_predictor_log1p: bool = False  # forecast log(1 + value): growth by factors
     kalman_q_level: Variance = 1.0  # variance of the level
@@ -138,6 +144,11 @@ class PlannerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     @property
     def throughput_loop(self) -> bool:
         return self.enable_throughput_scaling and self.optimization_target == "sla"
+
+    @property
+    def queue_aware(self) -> bool:
+        """Is the fleet sized for demand and backlog, in place of the two loops' verdicts?"""
+        return self.capacity_policy == "queue_aware" and self.optimization_target == "sla"
 
     @property
     def load_loop(self) -> bool:

@@ -31,6 +31,7 @@ class Reason(StrEnum):
     SCALE_UP_CANNOT_HELP = "scale_up_cannot_help"
     SCALE_DOWN_REFUSED_CONSOLIDATION = "scale_down_refused_consolidation"
     SCALE_DOWN_CAPPED_BY_THROUGHPUT = "scale_down_capped_by_throughput"
+    STABILISING = "stabilising"  # less would do now, but not yet for long enough
     # reconciliation and constraints
     OVERRIDE_BY_USER = "override_by_user"
     REJECTED_BY_USER = "rejected_by_user"

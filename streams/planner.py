@@ -108,7 +108,7 @@ class Planner:
             case FpmBatch():
                 return list(m.fpm.handle(record, now))
             case TrafficWindow():
-                m.note(m.traffic.handle(record, now))
+                self._traffic(record, now)
             case WorkerInventory():
                 m.inventory.handle(record, now)
             case DecisionAck():
@@ -126,6 +126,14 @@ class Planner:
             case _:
                 raise RecordError(f"{type(record).__name__} is no input of a planner", reason="not_an_input")
         return []
+
+    def _traffic(self, window: TrafficWindow, now: float) -> None:
+        m = self._memory
+        repeated = m.traffic.duplicates
+        why = m.traffic.handle(window, now)
+        m.note(why)
+        if why is None and m.traffic.duplicates == repeated:
+            m.queue.observe(window, now)
 
     def _settle(self, ack: DecisionAck, now: float) -> None:
         m = self._memory

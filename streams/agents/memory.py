@@ -16,6 +16,7 @@ from headrace.streams.agents.inventory import InventoryObserver
 from headrace.streams.agents.ledger import Ledger
 from headrace.streams.agents.load import LoadLoop
 from headrace.streams.agents.proposals import OutsideProposals
+from headrace.streams.agents.queue_aware import QueueAwareLoop
 from headrace.streams.agents.schedule import Schedule
 from headrace.streams.agents.throughput import ThroughputLoop
 from headrace.streams.agents.traffic import TrafficObserver
@@ -38,6 +39,7 @@ class Memory:
     forecast: ForecastAgent
     throughput: ThroughputLoop
     load: LoadLoop
+    queue: QueueAwareLoop
     ledger: Ledger
     proposals: OutsideProposals
     config_revision: int = 0
@@ -60,6 +62,7 @@ class Memory:
             forecast=ForecastAgent(config),
             throughput=ThroughputLoop(config),
             load=LoadLoop(config),
+            queue=QueueAwareLoop(config),
             ledger=Ledger(dgd, config.ack_timeout_seconds),
             proposals=OutsideProposals(config.roles),
         )
@@ -81,7 +84,7 @@ class Memory:
         self._relearn(config)
         self.config, self.forecast = config, forecast
         self.schedule = self.schedule.reconfigured(config)
-        self.throughput.config = self.load.config = config
+        self.throughput.config = self.load.config = self.queue.config = config
         self.ledger.ack_timeout_s = config.ack_timeout_seconds
         self.fpm.stale_after_s = config.fpm_stale_after_seconds
         self.inventory.stale_after_s = config.inventory_stale_after_seconds
@@ -113,6 +116,7 @@ class Memory:
             "forecast": self.forecast.to_state(),
             "throughput": self.throughput.to_state(),
             "calm": self.load.calm,
+            "queue": self.queue.to_state(),
             "ledger": self.ledger.to_state(),
             "proposals": self.proposals.to_state(),
             "prediction": msgspec.to_builtins(self.prediction),
@@ -152,6 +156,7 @@ class Memory:
         self.forecast.load_state(state["forecast"])
         self.throughput.load_state(state["throughput"])
         self.load.calm = {role: int(runs) for role, runs in state["calm"].items()}
+        self.queue.load_state(state["queue"])
         self.ledger.load_state(state["ledger"])
         self.proposals.load_state(state["proposals"])
         self.prediction = msgspec.convert(state["prediction"], Prediction | None)

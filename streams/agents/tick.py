@@ -54,7 +54,7 @@ def run_tick(memory: Memory, now: float) -> list[Record]:
     if "load" in tick.loops:
         _run_load(tick)
     config = memory.config
-    floors = {role: memory.throughput.floor(role, now) for role in tick.views}
+    floors = {role: None if config.queue_aware else memory.throughput.floor(role, now) for role in tick.views}
     verdicts = own_verdicts(config, tick.views, tick.load, tick.throughput, floors)
     tick.own = own_proposal(config, memory.dgd, now, verdicts)
     proposals = [*([tick.own] if tick.own else []), *memory.proposals.live(now)]
@@ -110,6 +110,9 @@ def _run_load(tick: Tick) -> None:
     for role, view in tick.views.items():
         if view.idle:
             memory.models[role].idle(len(view.engines))
+    if memory.config.queue_aware:
+        tick.load = memory.queue.run(tick.views, memory.models, memory.traffic, memory.ledger, tick.now)
+        return
     outstanding = memory.ledger.outstanding is not None
     tick.load = memory.load.run(tick.views, memory.models, memory.traffic, outstanding)
 
