@@ -24,7 +24,12 @@ from headrace.streams.planner import Planner
 from headrace.streams.settings import load, read_file
 from headrace.streams.simulation import cluster_config, simulation_settings, trace_of
 
-DEFAULTS: dict[str, Any] = {"optimization_target": "sla", "enable_load_scaling": True, "max_gpu_budget": -1}
+DEFAULTS: dict[str, Any] = {
+    "optimization_target": "sla",
+    "enable_load_scaling": True,
+    "capacity_policy": "queue_aware",
+    "max_gpu_budget": -1,
+}
 
 
 @dataclass(frozen=True, slots=True)
