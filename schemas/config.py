@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from headrace.schemas.base import AGG, DECODE, PREFILL, Role
+from headrace.schemas.config_reference import ELSEWHERE
 from headrace.schemas.errors import ConfigError
 
 Mode = Literal["disagg", "prefill", "decode", "agg"]
@@ -23,6 +24,8 @@ Positive = Annotated[float, Meta(gt=0.0, le=1e9)]
 Replicas = Annotated[int, Meta(ge=0, le=100_000)]
 Gpus = Annotated[int, Meta(ge=-1, le=10_000_000)]
 ReplicaGpus = Annotated[int, Meta(ge=1, le=100_000)]
+Step = Annotated[int, Meta(ge=1, le=100_000)]
+Observations = Annotated[int, Meta(ge=1, le=10_000)]
 Percent = Annotated[float, Meta(ge=0.0, le=100.0)]
 Variance = Annotated[float, Meta(ge=0.0, le=1e9)]
 Tokens = Annotated[float, Meta(ge=0.0, le=1e15)]
@@ -42,34 +45,6 @@ ALIASES = {
 }
 
 
-# What the reference planner has under these names, here is elsewhere or not at all.
-REFERENCE_ONLY = {
-    "environment": "sources and executors say where workers are",
-    "backend": "component names belong to sources.dynamo_fpm.components",
-    "namespace": "it belongs to sources.dynamo_fpm.namespace",
-    "model_name": "it belongs to sources.frontend.model",
-    "log_dir": "logs go to standard error",
-    "max_num_fpm_samples": "engine speed is learned from all iterations, in memory of fixed size",
-    "load_predictor_warmup_trace": "a planner goes on from its snapshot",
-    "prophet_window_size": "choose another load_predictor",
-    "pre_deployment_sweeping_mode": "engine speed is learned online",
-    "profile_results_dir": "engine speed is learned online",
-    "aic_interpolation": "engine speed is learned online",
-    "aic_perf_model": "engine speed is learned online",
-    "ais_perf_model": "engine speed is learned online",
-    "metric_pulling_prometheus_endpoint": "frontends are scraped: see sources.frontend",
-    "metric_reporting_prometheus_port": "set PLANNER_PROMETHEUS_PORT for `headrace run`",
-    "throughput_metrics_source": "frontends are scraped: see sources.frontend",
-    "global_planner_namespace": "decisions are on a topic for anyone to read",
-    "plugin_registration": "an outside proposer or forecaster writes to the bus and registers nowhere",
-    "report_interval_hours": "the ticks stream holds every report",
-    "live_dashboard_port": "the ticks stream holds every report",
-    "control_api_port": "publish a configuration revision",
-    "enable_power_awareness": "power is not budgeted",
-    "total_gpu_power_limit": "power is not budgeted",
-}
-
-
 class Scheduling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     scale_interval_seconds: Positive | None = None  # base tick; null: the greatest common divisor of enabled intervals
     tick_max_duration_seconds: Positive = 30.0  # accepted; a tick here is arithmetic alone and waits for nothing
@@ -84,29 +59,25 @@ class PlannerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     enable_load_scaling: bool = False  # one replica up or down by what engines have queued; other targets always do it
     advisory: bool = False  # decisions are published for people to read, and nobody acts
 
-    ttft_ms: Positive = 500.0  # ms, the target for the time to first token
-    itl_ms: Positive = 50.0  # ms, the target for the time between two tokens
-    throughput_adjustment_interval_seconds: Positive = 180.0  # s, how far one forecast reaches
-    load_adjustment_interval_seconds: Positive = 5.0  # s, shorter than the other where both loops run
+    ttft_ms: Positive = 500.0  # the target for the time to first token
+    itl_ms: Positive = 50.0  # the target for the time between two tokens
+    throughput_adjustment_interval_seconds: Positive = 180.0  # how far one forecast reaches
+    load_adjustment_interval_seconds: Positive = 5.0  # shorter than the other where both loops run
     scheduling: Scheduling = Scheduling()  # the grid of ticks
 
-    min_endpoint: Replicas = 1  # replicas, the least of every role
-    prefill_min_endpoint: Replicas | None = None  # replicas; null: min_endpoint
-    decode_min_endpoint: Replicas | None = None  # replicas; null: min_endpoint
-    max_gpu_budget: Gpus = 8  # GPUs, a hard ceiling; -1: none
-    min_gpu_budget: Gpus = -1  # GPUs, a floor as far as whole replicas fit below the ceiling; -1: none
-    prefill_engine_num_gpu: ReplicaGpus | None = None  # GPUs of a replica; null: as the inventory says
-    decode_engine_num_gpu: ReplicaGpus | None = (
-        None  # GPUs of a replica, aggregated ones too; null: as the inventory says
-    )
-    max_throughput_scaling_replicas: Annotated[int, Meta(ge=1, le=100_000)] = (
-        8  # replicas, the farthest step of one forecast
-    )
+    min_endpoint: Replicas = 1  # the least of every role
+    prefill_min_endpoint: Replicas | None = None  # null: min_endpoint
+    decode_min_endpoint: Replicas | None = None  # null: min_endpoint
+    max_gpu_budget: Gpus = 8  # a hard ceiling; -1: none
+    min_gpu_budget: Gpus = -1  # a floor, as far as whole replicas fit below the ceiling; -1: none
+    prefill_engine_num_gpu: ReplicaGpus | None = None  # of a replica; null: as the inventory says
+    decode_engine_num_gpu: ReplicaGpus | None = None  # of a replica, aggregated or not; null: as the inventory says
+    max_throughput_scaling_replicas: Step = 8  # the farthest step of one forecast
 
     capacity_policy: Policy = "reference"  # `queue_aware`: sized for demand, backlog and randomness; target `sla` only
     queue_late_share: Annotated[float, Meta(gt=0.0, lt=1.0)] = 0.03  # of requests that may wait past the TTFT target
     queue_batch_deviations: Annotated[float, Meta(ge=0.0, le=10.0)] = 0.9  # standard deviations that a batch may swell
-    scale_down_window_seconds: Positive = 120.0  # s of less demand before anything shrinks; twice the start-up at least
+    scale_down_window_seconds: Positive = 120.0  # of less demand before anything shrinks; twice the start-up at least
 
     load_predictor: str = "kalman"  # the forecaster
     load_predictor_log1p: bool = False  # forecast log(1 + value): growth by factors
@@ -115,26 +86,22 @@ class PlannerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     kalman_r: Variance = 10.0  # variance of the measurement
     kalman_min_points: Annotated[int, Meta(ge=1, le=1000)] = 5  # intervals; before, the last value is the forecast
 
-    load_scaling_down_sensitivity: Percent = 80.0  # percent of the target that survivors may use; 0: never down
-    load_min_observations: Annotated[int, Meta(ge=1, le=10_000)] = (
-        5  # iterations of a kind before its speed is believed
-    )
+    load_scaling_down_sensitivity: Percent = 80.0  # of the target that survivors may use; 0: never down
+    load_min_observations: Observations = 5  # iterations of a kind before its speed is believed
     fpm_sample_bucket_size: Annotated[int, Meta(ge=2, le=1024)] = 16  # cells of load in which speed is remembered
-    prefill_scale_up_queue_tokens: Tokens | None = None  # tokens queued on an engine; target `load`
-    prefill_scale_down_queue_tokens: Tokens | None = None  # tokens queued on an engine; target `load`
-    decode_scale_up_kv_rate: Percent | None = None  # percent of KV used or waited for; target `load`
-    decode_scale_down_kv_rate: Percent | None = None  # percent of KV used or waited for; target `load`
-    speculative_nextn: Annotated[int, Meta(ge=0, le=64)] = (
-        0  # tokens guessed per step, where the inventory does not say
-    )
+    prefill_scale_up_queue_tokens: Tokens | None = None  # queued on an engine; target `load`
+    prefill_scale_down_queue_tokens: Tokens | None = None  # queued on an engine; target `load`
+    decode_scale_up_kv_rate: Percent | None = None  # of an engine's KV, used or waited for; target `load`
+    decode_scale_down_kv_rate: Percent | None = None  # of an engine's KV, used or waited for; target `load`
+    speculative_nextn: Annotated[int, Meta(ge=0, le=64)] = 0  # guessed per step, where the inventory does not say
 
     # Headrace's own
-    ack_timeout_seconds: Positive = 1800.0  # s from the issue of a decision; then it is given up
-    fpm_stale_after_seconds: Positive = 10.0  # s; an engine this silent is unknown
-    inventory_stale_after_seconds: Positive = 60.0  # s; then nothing is decided
+    ack_timeout_seconds: Positive = 1800.0  # from the issue of a decision; then it is given up
+    fpm_stale_after_seconds: Positive = 10.0  # an engine this silent is unknown
+    inventory_stale_after_seconds: Positive = 60.0  # an inventory this old is unknown, and nothing is decided
     floor_ttl_intervals: Positive = 3.0  # throughput intervals that a floor lives without a newer forecast
-    max_clock_skew_seconds: Positive = 30.0  # s; beyond it a foreign clock is not believed
-    rejected_retry_seconds: Positive = 60.0  # s; the same targets are not asked for again sooner
+    max_clock_skew_seconds: Positive = 30.0  # a clock that is further off is not believed
+    rejected_retry_seconds: Positive = 60.0  # the same targets are not asked for again sooner
     on_drift: Literal["reissue", "adopt"] = "reissue"  # counts changed by hand: ask again, or take them as they are
 
     @property
@@ -177,7 +144,6 @@ class PlannerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 FIELDS = tuple(f.name for f in msgspec.structs.fields(PlannerConfig))
-OWN_FIELDS = FIELDS[FIELDS.index("ack_timeout_seconds") :]  # that the reference does not have
 
 MOST_TICKS = 100  # per interval of the faster loop; more is a mistake in the intervals
 _SHOWN = 64  # characters of a key that nobody knows
@@ -207,8 +173,8 @@ def planner_config(raw: Mapping[str, Any]) -> PlannerConfig:
 
 def unknown_key(key: str, known: Iterable[str]) -> str:
     """The message for a key that nobody knows: what replaces it, or the nearest one that exists."""
-    if key in REFERENCE_ONLY:
-        return f"{key} is a key of the Dynamo planner that Headrace does not have: {REFERENCE_ONLY[key]}. Remove it."
+    if key in ELSEWHERE:
+        return f"{key} is a key of the Dynamo planner that Headrace does not have: {ELSEWHERE[key]}. Remove it."
     shown = key if len(key) <= _SHOWN else key[:_SHOWN] + "..."
     near = get_close_matches(key[:_SHOWN], list(known), n=1)
     hint = f": did you mean {near[0]!r}?" if near else ": see docs/configuration.md for the known ones"
