@@ -12,6 +12,7 @@ from headrace.connectors.bus.nats.replies import ConnectionLost, NotAllowed
 from headrace.schemas.errors import BusError
 
 ANSWER_S = 5.0  # how long one try waits
+_FIRST_ANSWER_S = 1.0  # a cluster that elects a leader drops requests, so ask again soon, then with more patience
 NO_JETSTREAM_S = 5.0  # a server that has just started says "no responders" for a moment
 STREAM_NOT_FOUND = 10059
 WRONG_LAST = (10071, 10164)
@@ -90,10 +91,11 @@ class JetStreamApi:
         loop = asyncio.get_running_loop()
         started = loop.time()
         give_up = started + self._patience_s
+        wait_s = _FIRST_ANSWER_S
         while True:
             session = await self._connection.session(give_up)
             try:
-                answer_s = min(ANSWER_S, max(0.1, give_up - loop.time()))
+                answer_s = min(wait_s, max(0.1, give_up - loop.time()))
                 message = await session.replies.ask(f"$JS.API.{subject}", data, None, answer_s)
                 problem = _passing_problem(message)
                 if problem is None:
@@ -102,6 +104,7 @@ class JetStreamApi:
                     raise NoResponders
             except TimeoutError:
                 problem = "no answer"
+                wait_s = min(2 * wait_s, ANSWER_S)
                 await self._connection.suspect(session)
             except NotAllowed as e:
                 raise BusError(f"this user of NATS may not do what the bus needs: {e}. Allow it on the server") from e
