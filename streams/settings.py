@@ -13,8 +13,8 @@ import msgspec
 import yaml
 from msgspec import Meta
 
-from headrace.schemas.base import DgdName, Role
-from headrace.schemas.config import ALIASES, FIELDS, PlannerConfig, planner_config, unknown_key
+from headrace.schemas.base import Count, DgdName, Role
+from headrace.schemas.config import ALIASES, FIELDS, PlannerConfig, Scheduling, planner_config, unknown_key
 from headrace.schemas.errors import ConfigError
 
 PREFIX = "HEADRACE_"
@@ -66,7 +66,7 @@ class ReplaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 class SourceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     dynamo_fpm: DynamoFpmSettings | None = None
     frontend: FrontendSettings | None = None
-    inventory: dict[Role, int] | None = None  # declared counts, where no orchestrator says
+    inventory: dict[Role, Count] | None = None  # declared counts, where no orchestrator says
     replay: ReplaySettings | None = None
 
 
@@ -123,14 +123,17 @@ def read_file(path: str | Path) -> dict[str, Any]:
     inline = str(path).lstrip().startswith("{")
     try:
         raw = yaml.safe_load(str(path) if inline else Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as e:
-        raise ConfigError(f"configuration file {path} cannot be read: {e}") from e
-    except yaml.YAMLError as e:
-        raise ConfigError(f"configuration file {path} is not YAML or JSON: {e}") from e
+    except OSError as e:
+        raise ConfigError(f"configuration file {path} cannot be read: {e.strerror}") from e
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as e:
+        raise ConfigError(f"configuration file {path} is not YAML or JSON: {' '.join(str(e).split())}") from e
     if raw is None:
-        return {}
-    if not isinstance(raw, dict) or not all(isinstance(key, str) for key in raw):
+        raise ConfigError(f"configuration file {path} is empty: write `dgd: NAMESPACE/NAME` into it, or give no file")
+    if not isinstance(raw, dict):
         raise ConfigError(f"configuration file {path} must hold a mapping of names to values, not {type(raw).__name__}")
+    for key in raw:
+        if not isinstance(key, str):
+            raise ConfigError(f"configuration file {path} has the key {key!r}, which is no text: put it in quotes")
     return raw
 
 
@@ -147,12 +150,12 @@ def settings(raw: Mapping[str, Any], path: str | None = None) -> Settings:
     try:
         edges = msgspec.convert(named, Edges)
     except msgspec.ValidationError as e:
-        raise ConfigError(f"{where}{_nearest(str(e))}") from e
+        raise ConfigError(f"{where}{_plain(str(e), named)}") from e
     try:
         planner = planner_config({key: value for key, value in raw.items() if key not in SECTIONS})
+        _check(edges, planner)
     except ConfigError as e:
-        raise ConfigError(f"{where}{e}") from e
-    _check(edges, planner)
+        raise ConfigError(f"{where}{_plain(str(e), raw)}") from e
     return Settings(planner=planner, edges=edges, path=path)
 
 
@@ -172,7 +175,14 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     names = {f"{PREFIX}{field.upper()}": field for field in FIELDS}
     names |= {"PLANNER_PROMETHEUS_PORT": "metrics.port"}
     names |= {f"{PREFIX}DGD": "dgd", f"{PREFIX}BUS_URL": "bus.url", f"{PREFIX}BUS_PREFIX": "bus.prefix"}
-    return {names[key]: yaml.safe_load(value) for key, value in environ.items() if key in names}
+    found = {}
+    for key, value in environ.items():
+        if key in names:
+            try:
+                found[names[key]] = yaml.safe_load(value)
+            except yaml.YAMLError as e:
+                raise ConfigError(f"environment variable {key} = {value!r} is not YAML: put it in quotes") from e
+    return found
 
 
 def _put(raw: dict[str, Any], dotted: str, value: Any) -> None:
@@ -183,7 +193,7 @@ def _put(raw: dict[str, Any], dotted: str, value: Any) -> None:
             place[section] = {}
         place = place[section]
         if not isinstance(place, dict):
-            raise ConfigError(f"{dotted}: {section} is not a section")
+            raise ConfigError(f"{dotted}: {section} is no section, but {place!r}: remove that, or do not set {dotted}")
     for alias, real in ALIASES.items():  # a flag replaces the file's value under either spelling
         if not sections and real == ALIASES.get(name, name):
             place.pop(alias, None)
@@ -207,8 +217,10 @@ def _check(edges: Edges, planner: PlannerConfig) -> None:
         )
 
 
-def _nearest(message: str) -> str:
-    """msgspec's message, with the nearest known name when it is about an unknown field."""
+def _plain(message: str, raw: Mapping[str, Any]) -> str:
+    """msgspec's message, with the nearest known name when it is about an unknown field, and no pattern of a DGD."""
+    if "matching regex" in message and message.endswith("`$.dgd`"):
+        return f"dgd {raw['dgd']!r} is no name of a deployment: write NAMESPACE/NAME, for example ml/llama-70b"
     if "unknown field" not in message:
         return message
     wrong = message.split("`")[1]
@@ -217,6 +229,7 @@ def _nearest(message: str) -> str:
 
 
 _STRUCTS = (
+    Scheduling,
     BusSettings,
     DynamoFpmSettings,
     FrontendSettings,

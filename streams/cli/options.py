@@ -85,5 +85,5 @@ def pairs(sets: tuple[str, ...]) -> dict[str, Any]:
         try:
             found[key.strip()] = yaml.safe_load(value)
         except yaml.YAMLError as e:
-            raise ConfigError(f"--set {text!r}: the value is not YAML; quote it: --set '{key}=\"...\"' ({e})") from e
+            raise ConfigError(f"--set {text!r}: the value is not YAML; quote it: --set '{key}=\"...\"'") from e
     return found

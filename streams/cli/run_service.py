@@ -12,6 +12,7 @@ from headrace.schemas.decision import Decision
 from headrace.schemas.errors import Fenced
 from headrace.schemas.streams import STREAMS
 from headrace.schemas.tick_report import TickReport
+from headrace.streams.cli.config import check_parts
 from headrace.streams.cli.connect import Client, open_bus, run_until_stopped
 from headrace.streams.cli.options import Where
 from headrace.streams.runtime.clock import ScaledClock
@@ -28,6 +29,7 @@ def run(where: Where, *, advisory: bool, verbose: bool) -> None:
         **({"dgd": where.dgd} if where.dgd else {}),
     }
     settings = load(where.config, overrides={**overrides, **({"advisory": True} if advisory else {})})
+    check_parts(settings)
     logs(verbose)
     if settings.edges.sources.replay is not None:
         _replay(settings)
