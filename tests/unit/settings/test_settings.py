@@ -50,9 +50,8 @@ def test_a_dotted_override_reaches_into_a_section_and_leaves_the_rest_of_it(writ
 
 
 def test_a_dotted_override_makes_the_section_that_is_not_there(write) -> None:
-    assert load(
-        write(dgd="a/b", sources=None), overrides={"sources.inventory": {"decode": 2}}, environ={}
-    ).edges.sources
+    found = load(write(dgd="a/b", sources=None), overrides={"sources.inventory": {"decode": 2}}, environ={})
+    assert found.edges.sources.inventory == {"decode": 2}
 
 
 def test_the_environment_reaches_bus_and_metrics() -> None:
