@@ -1,0 +1,124 @@
+"""Staffing: how many engines keep the SLA for most requests."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.models.perf.latency import EngineLimits
+from headrace.models.perf.line import Line
+from headrace.models.scaling.queueing import (
+    Demand,
+    Targets,
+    agg_engines,
+    crowded_engines,
+    decode_engines,
+    late_share,
+    prefill_engines,
+)
+
+PREFILL = Line(intercept_s=0.010, per_prefill_token_s=20e-6)
+DECODE = Line(intercept_s=0.005, per_decode_request_s=50e-6, per_kv_token_s=0.1e-6)
+MIXED = Line(intercept_s=0.005, per_prefill_token_s=20e-6, per_decode_request_s=50e-6, per_kv_token_s=0.1e-6)
+LIMITS = EngineLimits(max_num_batched_tokens=2048, max_num_seqs=256, max_kv_tokens=400_000)
+TARGETS = Targets(ttft_s=0.3, itl_s=0.020, late_share=0.03, batch_deviations=1.0)
+DEMAND = Demand(requests_per_s=20.0, isl=1000.0, osl=200.0)
+
+rates = st.floats(0.0, 2000.0)
+
+
+def test_the_wait_of_an_m_m_1_queue_is_the_textbooks() -> None:
+    # ca2 = cs2 = 1: P(wait > t) = r exp(-t (1 - r) / S) exactly
+    assert late_share(8.0, 0.1, 1.0, 0.25) == pytest.approx(0.8 * math.exp(-0.25 * 0.2 / 0.1))
+
+
+def test_an_overloaded_engine_makes_everybody_late_and_an_idle_one_nobody() -> None:
+    assert late_share(10.0, 0.1, 1.0, 1.0) == 1.0
+    assert late_share(0.0, 0.1, 1.0, 0.0) == 0.0
+
+
+def test_prefill_is_never_planned_at_full_utilisation() -> None:
+    # One engine does 33.3 requests/s flat out; the reference would plan 33 on one engine.
+    found = prefill_engines(replace(DEMAND, requests_per_s=33.0), PREFILL, TARGETS)
+    assert found.engines == 2
+    assert found.utilisation == pytest.approx(33.0 * 0.030 / 2)
+
+
+def test_a_backlog_asks_for_engines_beside_the_arrivals() -> None:
+    assert prefill_engines(DEMAND, PREFILL, TARGETS, backlog_per_s=100.0).engines == math.ceil(120.0 * 0.030)
+
+
+def test_a_prompt_that_misses_its_target_alone_is_sized_by_load_and_said() -> None:
+    found = prefill_engines(DEMAND, PREFILL, replace(TARGETS, ttft_s=0.020))
+    assert not found.met
+    assert found.engines == 1
+
+
+def test_cached_prompts_need_fewer_prefill_engines_and_no_fewer_decode_engines() -> None:
+    busy = replace(DEMAND, requests_per_s=60.0)
+    cached = replace(busy, kv_hit_rate=0.5)
+    assert prefill_engines(cached, PREFILL, TARGETS).engines < prefill_engines(busy, PREFILL, TARGETS).engines
+    assert decode_engines(cached, DECODE, LIMITS, TARGETS) == decode_engines(busy, DECODE, LIMITS, TARGETS)
+
+
+def test_a_decode_batch_is_the_fixed_point_of_littles_law_and_of_iteration_time() -> None:
+    # b = rate x osl x t and t = 5 ms + 0.16 ms b: at 20 requests/s t = 5 / (1 - 0.64) ms = 13.9 ms, b = 55.6
+    tight = replace(TARGETS, batch_deviations=0.0)
+    assert decode_engines(DEMAND, DECODE, LIMITS, replace(tight, itl_s=0.0139)).engines == 1
+    assert decode_engines(DEMAND, DECODE, LIMITS, replace(tight, itl_s=0.0138)).engines == 2
+
+
+def test_a_batch_that_swells_needs_room() -> None:
+    calm, wild = (replace(TARGETS, itl_s=0.015, batch_deviations=z) for z in (0.0, 3.0))
+    assert decode_engines(DEMAND, DECODE, LIMITS, calm).engines < decode_engines(DEMAND, DECODE, LIMITS, wild).engines
+
+
+def test_kv_and_batch_limits_bind_where_time_does_not() -> None:
+    lax = replace(TARGETS, itl_s=1.0)
+    assert decode_engines(DEMAND, DECODE, LIMITS, lax).engines == 1
+    assert decode_engines(DEMAND, DECODE, replace(LIMITS, max_kv_tokens=40_000), lax).engines == 2
+    assert decode_engines(DEMAND, DECODE, replace(LIMITS, max_num_seqs=40), lax).engines == 2
+
+
+def test_speculation_halves_the_iterations() -> None:
+    fast = replace(DEMAND, requests_per_s=60.0, accept_length=2.0)
+    slow = replace(fast, accept_length=1.0)
+    assert decode_engines(fast, DECODE, LIMITS, TARGETS).engines < decode_engines(slow, DECODE, LIMITS, TARGETS).engines
+
+
+def test_an_itl_below_a_lone_requests_is_sized_by_load_and_said() -> None:
+    found = decode_engines(DEMAND, DECODE, LIMITS, replace(TARGETS, itl_s=0.004))
+    assert not found.met
+    assert found.engines >= 1
+
+
+def test_what_decodes_now_is_spread_until_it_is_fast_enough() -> None:
+    # 100 requests of 1,100 tokens: 5 + 5 + 11 = 21 ms on one engine, 13 ms on two
+    assert crowded_engines(100.0, 110_000.0, DECODE, LIMITS, 0.020) == 2
+    assert crowded_engines(100.0, 110_000.0, DECODE, LIMITS, 0.022) == 1
+    assert crowded_engines(3.0, 3_000.0, DECODE, LIMITS, 0.001) == 3  # no more than there are requests
+
+
+def test_an_aggregated_engine_pays_for_prompts_and_batch_together() -> None:
+    both = agg_engines(DEMAND, MIXED, LIMITS, TARGETS)
+    assert both.met
+    assert both.engines > decode_engines(DEMAND, DECODE, LIMITS, TARGETS).engines
+
+
+@given(low=rates, high=rates)
+def test_more_demand_never_needs_fewer_engines(low: float, high: float) -> None:
+    low, high = sorted((low, high))
+    a, b = replace(DEMAND, requests_per_s=low), replace(DEMAND, requests_per_s=high)
+    assert prefill_engines(a, PREFILL, TARGETS).engines <= prefill_engines(b, PREFILL, TARGETS).engines
+    assert decode_engines(a, DECODE, LIMITS, TARGETS).engines <= decode_engines(b, DECODE, LIMITS, TARGETS).engines
+    assert agg_engines(a, MIXED, LIMITS, TARGETS).engines <= agg_engines(b, MIXED, LIMITS, TARGETS).engines
+
+
+@given(rate=rates, share=st.floats(0.001, 0.5), slack=st.floats(0.05, 5.0))
+def test_the_share_that_is_late_is_kept(rate: float, share: float, slack: float) -> None:
+    targets = replace(TARGETS, ttft_s=slack, late_share=share)
+    found = prefill_engines(replace(DEMAND, requests_per_s=rate), PREFILL, targets)
+    left = late_share(rate / found.engines, 0.030, (1.0 / found.engines + 1.0) / 2.0, slack - 0.045)
+    assert not found.met or left <= share
