@@ -84,11 +84,11 @@ class PlannerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     kalman_q_level: Variance = 1.0  # variance of the level
     kalman_q_trend: Variance = 0.1  # variance of the trend
     kalman_r: Variance = 10.0  # variance of the measurement
-    kalman_min_points: Annotated[int, Meta(ge=1, le=1000)] = 5  # intervals; before, the last value is the forecast
+    kalman_min_points: Annotated[int, Meta(ge=1, le=1000)] = 5  # before, the last value is the forecast
 
     load_scaling_down_sensitivity: Percent = 80.0  # of the target that survivors may use; 0: never down
-    load_min_observations: Observations = 5  # iterations of a kind before its speed is believed
-    fpm_sample_bucket_size: Annotated[int, Meta(ge=2, le=1024)] = 16  # cells of load in which speed is remembered
+    load_min_observations: Observations = 5  # of a kind before its speed is believed
+    fpm_sample_bucket_size: Annotated[int, Meta(ge=2, le=1024)] = 16  # of load, in which speed is remembered
     prefill_scale_up_queue_tokens: Tokens | None = None  # queued on an engine; target `load`
     prefill_scale_down_queue_tokens: Tokens | None = None  # queued on an engine; target `load`
     decode_scale_up_kv_rate: Percent | None = None  # of an engine's KV, used or waited for; target `load`
@@ -99,7 +99,7 @@ class PlannerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     ack_timeout_seconds: Positive = 1800.0  # from the issue of a decision; then it is given up
     fpm_stale_after_seconds: Positive = 10.0  # an engine this silent is unknown
     inventory_stale_after_seconds: Positive = 60.0  # an inventory this old is unknown, and nothing is decided
-    floor_ttl_intervals: Positive = 3.0  # throughput intervals that a floor lives without a newer forecast
+    floor_ttl_intervals: Positive = 3.0  # of throughput, that a floor lives without a newer forecast
     max_clock_skew_seconds: Positive = 30.0  # a clock that is further off is not believed
     rejected_retry_seconds: Positive = 60.0  # the same targets are not asked for again sooner
     on_drift: Literal["reissue", "adopt"] = "reissue"  # counts changed by hand: ask again, or take them as they are

@@ -8,7 +8,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from headrace.schemas import asyncapi, doctables, jsonschema
+from headrace.schemas import asyncapi, configtable, doctables, jsonschema
 
 FOLDER = Path(__file__).resolve().parent
 DOCS = FOLDER.parent / "docs"
@@ -23,6 +23,9 @@ def expected(folder: Path = FOLDER, docs: Path = DOCS) -> dict[Path, str]:
     for name in doctables.DOCUMENTS:
         if (docs / name).is_file():
             files[docs / name] = doctables.fill((docs / name).read_text("utf-8"), schemas)
+    page = docs / "configuration.md"
+    if page.is_file():
+        files[page] = configtable.fill(page.read_text("utf-8"), sources["headrace.schemas.config"])
     return files
 
 

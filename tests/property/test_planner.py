@@ -35,7 +35,7 @@ def said(history: History, **more: Any) -> list[Record]:
 
 
 @given(histories())
-@settings(max_examples=150)
+@settings(max_examples=80)
 def test_the_same_records_give_the_same_bytes(history: History) -> None:
     config, moves = history
     one, other = player(config), player(config)
@@ -43,7 +43,7 @@ def test_the_same_records_give_the_same_bytes(history: History) -> None:
 
 
 @given(histories(), st.data())
-@settings(max_examples=150)
+@settings(max_examples=80)
 def test_a_planner_restored_at_any_moment_says_the_same_bytes(history: History, data: st.DataObject) -> None:
     config, moves = history
     one, other = player(config), player(config)
@@ -55,7 +55,7 @@ def test_a_planner_restored_at_any_moment_says_the_same_bytes(history: History, 
 
 
 @given(histories(), st.data())
-@settings(max_examples=100)
+@settings(max_examples=60)
 def test_ids_rise_by_one_over_restarts_and_new_owners(history: History, data: st.DataObject) -> None:
     config, moves = history
     one, decisions, epoch = player(config), [], 1
@@ -75,7 +75,7 @@ def test_ids_rise_by_one_over_restarts_and_new_owners(history: History, data: st
 
 
 @given(histories(revise=False))
-@settings(max_examples=150)
+@settings(max_examples=80)
 def test_there_is_one_outstanding_decision_at_most(history: History) -> None:
     config, moves = history
     one = player(config)
@@ -88,7 +88,7 @@ def test_there_is_one_outstanding_decision_at_most(history: History) -> None:
 
 
 @given(histories())
-@settings(max_examples=150)
+@settings(max_examples=80)
 def test_a_repeated_record_makes_no_difference(history: History) -> None:
     def seen(records: list[Record]) -> list[Record]:
         return [replace(r, counters={}, notes=[]) if isinstance(r, TickReport) else r for r in records]
@@ -97,7 +97,7 @@ def test_a_repeated_record_makes_no_difference(history: History) -> None:
 
 
 @given(histories(revise=False))
-@settings(max_examples=200)
+@settings(max_examples=120)
 def test_targets_keep_the_ceiling_and_the_least_counts(history: History) -> None:
     config, moves = history
     one = player(config)
@@ -121,7 +121,7 @@ def test_targets_keep_the_ceiling_and_the_least_counts(history: History) -> None
 
 
 @given(histories())
-@settings(max_examples=150)
+@settings(max_examples=80)
 def test_all_that_is_said_can_be_read_back_and_every_role_has_a_reason(history: History) -> None:
     for record in said(history):
         assert decode(stream_of(record), encode(record)) == record
@@ -140,7 +140,7 @@ BLIND = ["no inventory", "no engines", "no traffic"]
 
 @pytest.mark.parametrize("missing", BLIND)
 @given(history=histories(revise=False))
-@settings(max_examples=100)
+@settings(max_examples=60)
 def test_what_is_missing_never_scales_down(missing: str, history: History) -> None:
     """Without a kind of input, no step down has the loop that needs it for a reason."""
     config, moves = history
@@ -163,7 +163,7 @@ def test_what_is_missing_never_scales_down(missing: str, history: History) -> No
 
 
 @given(histories(revise=False), st.integers(1, 5))
-@settings(max_examples=100)
+@settings(max_examples=60)
 def test_engines_that_fall_silent_never_scale_down(history: History, kept: int) -> None:
     """The same history, but from some worker on nobody speaks: no decision asks for fewer than without the silence."""
     config, moves = history
@@ -189,7 +189,7 @@ def replace_record(move: Move, record: Record) -> Move:
 
 
 @given(histories(), st.lists(st.floats(-1e9, 1e9), max_size=10))
-@settings(max_examples=100)
+@settings(max_examples=60)
 def test_ticks_at_any_time_neither_break_nor_repeat(history: History, times: list[float]) -> None:
     config, moves = history
     one = player(config)

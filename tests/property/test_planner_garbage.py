@@ -195,7 +195,7 @@ def test_the_garbage_tried_here_is_what_a_bus_would_let_through() -> None:
 
 
 @given(st.lists(st.tuples(anything, seconds), max_size=12), st.integers(0, 3))
-@settings(max_examples=400)
+@settings(max_examples=60)
 def test_any_record_at_any_time_is_taken_or_refused(given_records: list[tuple[Record, float]], ticks: int) -> None:
     made = planner(CONFIG)
     for record, at in given_records:
@@ -209,7 +209,7 @@ def test_any_record_at_any_time_is_taken_or_refused(given_records: list[tuple[Re
 
 
 @given(st.lists(st.tuples(anything, seconds), max_size=8))
-@settings(max_examples=200)
+@settings(max_examples=80)
 def test_a_refused_record_leaves_no_trace(given_records: list[tuple[Record, float]]) -> None:
     made = planner(CONFIG)
     for record, at in given_records:
@@ -316,7 +316,7 @@ def essence(records: list[Record]) -> list[Record]:
 
 
 @given(histories(revise=False, rounds=6), st.data())
-@settings(max_examples=250)
+@settings(max_examples=80)
 def test_nonsense_changes_nothing_about_what_is_decided(
     history: tuple[dict[str, Any], list[Move]], data: st.DataObject
 ) -> None:
@@ -337,7 +337,7 @@ def test_nonsense_changes_nothing_about_what_is_decided(
 
 
 @given(histories(revise=False, rounds=6), st.lists(st.integers(0, 10), min_size=8, max_size=8))
-@settings(max_examples=150)
+@settings(max_examples=60)
 def test_records_that_come_again_later_change_nothing(
     history: tuple[dict[str, Any], list[Move]], back: list[int]
 ) -> None:
