@@ -69,6 +69,16 @@ class DynamoFpmOptions:
         return f"namespace.{self.namespace or '*'}.component.*.endpoint.*.{TOPIC}"
 
 
+class _Client(Client):
+    """nats-py loses its connection over a header that it cannot read, and with it what comes until it is back."""
+
+    async def _process_headers(self, headers: bytes) -> dict[str, str] | None:
+        try:
+            return await super()._process_headers(headers)
+        except (IndexError, ValueError):
+            return None  # an FPM needs no headers
+
+
 class DynamoFpmSource:
     """Run it with :meth:`run`; `packer.counters`, `outbox.counters` and `slow_consumer` tell how it fares."""
 
@@ -118,7 +128,7 @@ class DynamoFpmSource:
         wait_s = 0.1
         while not stop.is_set():
             lost = asyncio.Event()
-            client = Client()
+            client = _Client()
             try:
                 await self._connect(client, lost)
             except (errors.Error, OSError, TimeoutError) as e:

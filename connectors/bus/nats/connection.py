@@ -24,7 +24,21 @@ _DENIED = "permissions violation"
 _REFUSED = ("authorization", "authentication", "certificate", "no tls")
 
 
-class _TlsClient(Client):
+class _Client(Client):
+    """nats-py loses its connection over a header that it cannot read, and again each time when that message is read.
+
+    Here such a message comes without headers.
+    """
+
+    async def _process_headers(self, headers: bytes) -> dict[str, str] | None:
+        try:
+            return await super()._process_headers(headers)
+        except (IndexError, ValueError) as e:
+            log.warning("the headers of a message are no NATS headers (%s): %r", e, headers[:40])
+            return None
+
+
+class _TlsClient(_Client):
     """nats-py goes on in plain text, password included, where a server does not ask for TLS. This one does not."""
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
@@ -176,7 +190,7 @@ class Connection:
     async def _connect(self) -> Session:
         """One try at every server. Raises what nats-py raises; `_last_error` says why."""
         options = self._options
-        client = _TlsClient() if self._tls else Client()
+        client = _TlsClient() if self._tls else _Client()
         session = Session(client)
 
         async def failed(error: Exception) -> None:
