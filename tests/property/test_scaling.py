@@ -188,7 +188,7 @@ def test_a_step_down_leaves_at_least_the_least_count(workers: int, starting: int
 # load loop
 
 
-tokens = st.integers(0, 200_000)
+tokens = st.integers(0, 4000) | st.integers(0, 200_000)
 loads = st.builds(
     EngineLoad,
     queued_prefill_requests=st.integers(0, 50),
@@ -262,11 +262,11 @@ def test_one_engine_more_that_cannot_spare_its_worker_stops_a_step_down(x: LoadI
 
 @given(inputs())
 def test_a_step_down_is_never_followed_by_a_step_up_under_the_same_load(x: LoadInputs) -> None:
-    assume(x.role != "agg")  # there the survivors' prefill also waits beside more decode, and rounding is per engine
-    verdict = load_verdict(x)
-    assume(verdict.replicas is not None and verdict.replicas < x.workers)
+    left = load_verdict(x).replicas
+    if x.role == "agg" or left is None or left >= x.workers:  # of agg, the mean prefill beside decode changes too
+        return
     crowded = [e.scaled(queue=x.crowding, decode=x.crowding) for e in x.engines]
-    assert direction(replace(x, engines=crowded, workers=verdict.replicas, starting=0)) <= 1
+    assert direction(replace(x, engines=crowded, workers=left, starting=0)) <= 1
 
 
 @given(
