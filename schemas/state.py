@@ -8,4 +8,4 @@ class PlannerState(Record, frozen=True, kw_only=True, tag="headrace.state.v1"):
     taken_at: Seconds  # seconds since 1970, UTC
     positions: dict[str, Serial]  # stream -> last position included
     crc32: Serial  # of `state`
-    state: bytes  # Planner.snapshot(), base64 in JSON
+    state: bytes  # Planner.snapshot(), compressed with zlib, base64 in JSON; empty: it was too large for the bus

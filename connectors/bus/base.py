@@ -51,6 +51,10 @@ class ReaderClosed(BusError):
     """The reader, or its bus, was closed before."""
 
 
+class TooLarge(BusError):
+    """The message is above the broker's limit: trying again does not help."""
+
+
 class Reader(Protocol):
     """An ordered reader of one stream: no redelivery, no reordering, no gap while the bus keeps the messages.
 
@@ -81,8 +85,8 @@ class Bus(Protocol):
         """Store one message and return its position; when this returns, the broker has it.
 
         With `expect_last`, the broker stores it only if that is the position of the newest message of this stream
-        and key (0 = there is none yet). Raises Fenced when it is not; BusError when the broker cannot be reached
-        within the bus's patience. A message id that is already stored, within the duplicate window or as the newest
+        and key (0 = there is none yet). Raises Fenced when it is not; TooLarge; BusError when the broker cannot be
+        reached within the bus's patience. A message id that is already stored, within the duplicate window or as the newest
         message of the key, is not stored again: the position of the first is returned.
         """
 
@@ -135,9 +139,9 @@ def size_of(out: Outgoing) -> int:
     return len(out.data) + headers + (len(out.message_id.encode()) if out.message_id else 0) + 128
 
 
-def too_large(out: Outgoing, limit: int) -> BusError:
+def too_large(out: Outgoing, limit: int) -> TooLarge:
     """The error for a message that the broker would refuse for its size."""
-    return BusError(
+    return TooLarge(
         f"message of {size_of(out)} bytes for {out.key} on {out.stream} is above the broker's limit of {limit} bytes "
         f"(max_payload on NATS): raise that limit, or publish less at once"
     )

@@ -12,6 +12,9 @@ from functools import partial
 from secrets import token_hex
 from typing import TypeVar
 
+from msgspec.structs import replace
+
+from headrace.connectors.bus.base import TooLarge
 from headrace.connectors.bus.records import RecordBus
 from headrace.schemas.base import Record
 from headrace.schemas.cloudevents import record_id
@@ -47,16 +50,27 @@ class Writer:
         self._saves += 1
         # Neither two owners that begin one epoch at once nor two snapshots of one moment may pass for one message.
         identity = f"{record_id(state)}:{self._owner}:{self._saves}"
-        self.state_position = await self._append(state, self.state_position, identity)
+        try:
+            self.state_position = await self._append(state, self.state_position, identity)
+        except TooLarge as e:
+            log.error("%s: no snapshot, a planner that starts now reads the whole log: %s", self.dgd, e)
+            empty = replace(state, positions={}, crc32=0, state=b"")
+            self.state_position = await self._append(empty, self.state_position, identity)
 
     async def decide(self, decision: Decision) -> None:
         """Store a decision. Raises Fenced when somebody else has written one."""
         self.decision_position = await self._append(decision, self.decision_position, None)
 
     async def say(self, records: Sequence[Record]) -> None:
-        """Store records that anybody may write."""
-        if records:
+        """Store records that anybody may write. One that is too large is lost, and logged."""
+        try:
             await self._insist(partial(self.records.publish_many, records))
+        except TooLarge as e:
+            if len(records) == 1:
+                log.error("%s: lost: %s", self.dgd, e)
+                return
+            for record in records:
+                await self.say([record])
 
     async def _append(self, record: Record, last: int, identity: str | None) -> int:
         while True:
@@ -89,7 +103,7 @@ class Writer:
         while True:
             try:
                 return await attempt()
-            except Fenced:
+            except (Fenced, TooLarge):
                 raise
             except BusError as e:
                 log.warning("%s: the bus does not take what is planned (%s); trying again", self.dgd, e)

@@ -3,6 +3,7 @@
 import asyncio
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
 
 import msgspec
 import pytest
@@ -107,26 +108,13 @@ async def test_even_without_snapshot_and_decisions_no_former_epoch_is_used_again
     assert (await lab.node()).reports[0].epoch == 4
 
 
-def other_version(s: PlannerState) -> PlannerState:
-    blob = msgspec.json.encode(msgspec.json.decode(s.state) | {"version": 999})
+def with_bytes(s: PlannerState, blob: bytes) -> PlannerState:
     return msgspec.structs.replace(s, state=blob, crc32=zlib.crc32(blob))
 
 
-def half(s: PlannerState) -> PlannerState:
-    blob = s.state[: len(s.state) // 2]
-    return msgspec.structs.replace(s, state=blob, crc32=zlib.crc32(blob))
-
-
-def without_ledger(s: PlannerState) -> PlannerState:
-    state = msgspec.json.decode(s.state)
-    del state["ledger"]
-    blob = msgspec.json.encode(state)
-    return msgspec.structs.replace(s, state=blob, crc32=zlib.crc32(blob))
-
-
-def of_another_dgd(s: PlannerState) -> PlannerState:
-    blob = s.state.replace(DGD.encode(), b"ml/other")
-    return msgspec.structs.replace(s, state=blob, crc32=zlib.crc32(blob))
+def with_state(s: PlannerState, **changes: Any) -> PlannerState:
+    """The snapshot with other contents, in good form."""
+    return with_bytes(s, zlib.compress(msgspec.json.encode(msgspec.json.decode(zlib.decompress(s.state)) | changes)))
 
 
 CORRUPTIONS: dict[str, Callable[[PlannerState], bytes]] = {
@@ -135,12 +123,15 @@ CORRUPTIONS: dict[str, Callable[[PlannerState], bytes]] = {
     "cut_off": lambda s: encode(s)[:-20],
     "flipped_byte": lambda s: encode(msgspec.structs.replace(s, state=s.state[:-9] + b"\x00" + s.state[-8:])),
     "wrong_crc": lambda s: encode(msgspec.structs.replace(s, crc32=s.crc32 ^ 1)),
-    "half": lambda s: encode(half(s)),
-    "other_version": lambda s: encode(other_version(s)),
+    "half": lambda s: encode(with_bytes(s, s.state[: len(s.state) // 2])),
+    "not_compressed": lambda s: encode(with_bytes(s, zlib.decompress(s.state))),
+    "half_inside": lambda s: encode(with_bytes(s, zlib.compress(zlib.decompress(s.state)[:-100]))),
+    "other_version": lambda s: encode(with_state(s, version=999)),
     "later_schema": lambda s: encode(s).replace(b"headrace.state.v1", b"headrace.state.v9"),
     "another_record": lambda s: encode(world.inventory(START, decode=1)),
-    "without_ledger": lambda s: encode(without_ledger(s)),
-    "of_another_dgd": lambda s: encode(of_another_dgd(s)),
+    "too_large": lambda s: encode(msgspec.structs.replace(s, state=b"", crc32=0, positions={})),
+    "without_ledger": lambda s: encode(with_state(s, ledger=None)),
+    "of_another_dgd": lambda s: encode(with_state(s, dgd="ml/other")),
     "under_another_key": lambda s: encode(msgspec.structs.replace(s, dgd="ml/other")),
 }
 
@@ -249,10 +240,9 @@ async def test_an_ack_that_the_snapshot_had_passed_settles_an_adopted_decision_t
     await node.tick()
     await node.stopped()
     state = await lab.state()
-    blob = msgspec.json.decode(state.state)
-    blob["ledger"] = {**blob["ledger"], "newest": None, "next_id": 0, "outcome": None, "settled_at": None}
-    forgetful = msgspec.json.encode(blob)
-    await lab.records.publish(msgspec.structs.replace(state, state=forgetful, crc32=zlib.crc32(forgetful)), "another")
+    ledger = msgspec.json.decode(zlib.decompress(state.state))["ledger"]
+    nothing = {"newest": None, "next_id": 0, "outcome": None, "settled_at": None}
+    await lab.records.publish(with_state(state, ledger=ledger | nothing), "another")
     lab.clock.move(START + 15)
     assert (await lab.node()).reports[0].last_outcome == "rejected"
 
