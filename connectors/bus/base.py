@@ -86,8 +86,8 @@ class Bus(Protocol):
 
         With `expect_last`, the broker stores it only if that is the position of the newest message of this stream
         and key (0 = there is none yet). Raises Fenced when it is not; TooLarge; BusError when the broker cannot be
-        reached within the bus's patience. A message id that is already stored, within the duplicate window or as the newest
-        message of the key, is not stored again: the position of the first is returned.
+        reached within the bus's patience. A message id that is already stored, within the duplicate window or as the
+        newest message of the key, is not stored again: the position of the first is returned.
         """
 
     async def publish_many(self, batch: Sequence[Outgoing]) -> None:
