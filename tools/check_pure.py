@@ -22,6 +22,8 @@ EXCEPTIONS: dict[str, frozenset[str]] = {
     "schemas/generate.py": frozenset({"argparse", "pathlib", "sys", "builtins.print"}),
     # imports a forecaster of its own table, so that a missing extra is missed only by those who ask for it
     "models/forecast/registry.py": frozenset({"importlib.import_module"}),
+    # asks whether an extra is installed without the seconds that its import takes
+    "models/forecast/extras.py": frozenset({"importlib.util.find_spec"}),
 }
 
 # fmt: off
@@ -30,7 +32,8 @@ KNOWN_PURE = (
     "decimal", "difflib", "enum", "fractions", "functools", "graphlib", "hashlib", "heapq", "itertools", "json",
     "keyword", "math", "numbers", "operator", "re", "statistics", "string", "struct", "textwrap", "types", "typing",
     "unicodedata", "urllib.parse", "warnings", "zlib",
-    "filterpy", "msgspec", "numpy", "pandas", "pmdarima", "prophet", "scipy", "statsmodels", "yaml",
+    "filterpy", "msgspec", "numpy", "pandas", "pmdarima", "prophet", "scipy", "statsmodels",
+    "threadpoolctl", "yaml",
     "headrace.schemas", "headrace.models", "headrace.streams.agents", "headrace.streams.planner",
 )
 # fmt: on

@@ -13,7 +13,8 @@ compile() { # name, then the options that choose what is in it
         --custom-compile-command "make lock" --output-file "requirements/$name.lock" "$@"
 }
 
-compile image pyproject.toml --extra kalman --extra kafka "$@"
+compile image pyproject.toml --extra kalman --extra arima --extra prophet --extra kafka "$@"
 compile demo pyproject.toml --extra kalman --constraints requirements/image.lock "$@"
-compile dev pyproject.toml --extra kalman --group dev --constraints requirements/image.lock "$@"
+compile dev pyproject.toml --extra kalman --extra arima --extra prophet --extra plot --group dev \
+    --constraints requirements/image.lock "$@"
 compile build --group pyproject.toml:build --constraints requirements/dev.lock "$@"

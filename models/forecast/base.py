@@ -124,6 +124,11 @@ def warm_up(forecaster: Forecaster, values: Sequence[float]) -> None:
     forecaster.rearm()
 
 
+def log_of(value: float, log1p: bool) -> float:
+    """The value as the model sees it."""
+    return math.log1p(value) if log1p else value
+
+
 def exp1m(value: float) -> float:
     """The inverse of log1p, without overflow."""
     return math.expm1(min(value, LOG_MOST))

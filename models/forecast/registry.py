@@ -26,6 +26,24 @@ FORECASTERS: dict[str, Entry] = {
         frozenset({"q_level", "q_trend", "r", "min_points", "log1p"}),
         extra="kalman",
     ),
+    "arima": Entry(
+        "headrace.models.forecast.arima",
+        "Arima",
+        frozenset({"log1p", "max_history", "growth", "update_every", "reselect", "normalise", "order"}),
+        extra="arima",
+    ),
+    "prophet": Entry(
+        "headrace.models.forecast.prophet",
+        "Prophet",
+        frozenset({"log1p", "window", "interval_s", "refit_every"}),
+        extra="prophet",
+    ),
+    "seasonal": Entry("headrace.models.forecast.seasonal", "Seasonal", frozenset({"log1p"})),
+    "auto": Entry(
+        "headrace.models.forecast.auto",
+        "Auto",
+        frozenset({"members", "log1p", "window", "interval_s", "q_level", "q_trend", "r", "min_points"}),
+    ),
 }
 OPTIONS = frozenset().union(*(e.options for e in FORECASTERS.values()))
 

