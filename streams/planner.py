@@ -21,7 +21,7 @@ from headrace.schemas.proposal import Proposal
 from headrace.schemas.tick_report import TickReport
 from headrace.schemas.traffic import TrafficWindow
 from headrace.streams.agents.fpm import FpmObserver
-from headrace.streams.agents.ledger import Ledger
+from headrace.streams.agents.ledger import HIGHEST, Ledger
 from headrace.streams.agents.memory import Memory
 from headrace.streams.agents.tick import run_tick
 
@@ -120,7 +120,7 @@ class Planner:
             case ConfigRevision():
                 self._configure(record)
             case Decision():
-                m.ledger.adopt(record, now)
+                m.ledger.adopt(record)
             case TickReport():
                 pass  # our own voice
             case _:
@@ -147,6 +147,10 @@ class Planner:
         m = self._memory
         if record.revision <= m.config_revision:
             return
+        if record.revision >= HIGHEST:
+            raise RecordError(
+                f"configuration revision {record.revision}: must be below 2^62, or none could follow", reason="invalid"
+            )
         try:
             config = planner_config(record.config)
             if config.mode != m.config.mode:

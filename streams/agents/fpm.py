@@ -5,28 +5,25 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
 from msgspec.structs import astuple
 
 from headrace.models.perf.engine import EngineModel
 from headrace.schemas.base import Role
-from headrace.schemas.deadletter import DeadLetter, cut
+from headrace.schemas.deadletter import DeadLetter
 from headrace.schemas.errors import RecordError
-from headrace.schemas.fpm import VERSION, Fpm, QueuedRequests, ScheduledRequests, decode_fpm
+from headrace.schemas.fpm import Fpm, QueuedRequests, ScheduledRequests
 from headrace.schemas.fpm_batch import FpmBatch, FpmItem
 from headrace.schemas.reasons import DeadLetterReason
-from headrace.streams.agents.rows import ALL_OF, FLUSH_ROWS, MASK, SHIFT, SPREAD, Rows
+from headrace.streams.agents.payloads import Refused, Usable, dead_letters, decode_all
+from headrace.streams.agents.rows import Rows
 
 FIRST_PASSES = 3  # of a new rank: caches warm up, kernels compile; not the engine's speed (dynamo#12430)
 FORGET_AFTER = 12  # times the stale age: then a silent rank leaves memory
 MAX_RANKS = 20_000  # per role; more than any fleet, less than a flood of made-up ids
-MAX_LETTERS = 64  # per batch; the rest is counted and the last letter says so
 MAX_FOREIGN_ROLES = 8
 LONGEST_WORKER_ID = 253
 
 Key = tuple[str, int]  # worker id, dp rank
-
-_decode = msgspec.msgpack.Decoder(Fpm).decode
 
 
 class Rank:
@@ -74,6 +71,7 @@ class FpmObserver:
     ranks: dict[Role, dict[Key, Rank]] = field(default_factory=dict)
     rows: dict[Role, Rows] = field(default_factory=dict)
     widths: dict[Role, int] = field(default_factory=dict)  # ranks per worker, when last any was known
+    since: dict[Role, float] = field(default_factory=dict)  # seconds; how long a role has been heard of
     foreign_roles: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -82,38 +80,37 @@ class FpmObserver:
             self.rows.setdefault(role, Rows())
 
     def handle(self, batch: FpmBatch, now: float) -> list[DeadLetter]:
-        """Take a batch in; what cannot be used comes back as dead letters. A repeated batch changes nothing.
-
-        The hot path: one call per batch, one turn of the loop per engine iteration.
-        """
+        """Take a batch in; what cannot be used comes back as dead letters. A repeated batch changes nothing."""
         if batch.role not in self.models:
             self._foreign(batch.role)
             return []
-        ranks, rows, skew = self.ranks[batch.role], self.rows[batch.role], self.max_skew_s
+        self.since.setdefault(batch.role, now)
+        usable, refused = decode_all(batch.items)
+        busy = self._keep_newest(batch, usable, now, refused)
+        self.rows[batch.role].add(busy, self.models[batch.role])
+        self.counters.bad += len(refused)
+        return dead_letters(batch, refused, now) if refused else []
+
+    def _keep_newest(self, batch: FpmBatch, usable: Usable, now: float, refused: Refused) -> list[Fpm]:
+        """Put each FPM where it belongs. Returns the iterations to learn from.
+
+        The hot path: one turn of the loop per engine iteration, which is why it calls nothing on its usual way.
+        """
+        ranks, skew, c, busy = self.ranks[batch.role], self.max_skew_s, self.counters, list[Fpm]()
         middle = batch.received_at if abs(batch.received_at - now) <= skew else now
         earliest, latest, oldest = middle - skew, middle + skew, now - self.stale_after_s
-        pending, room = rows.pending, rows.room
-        refused: list[tuple[int, RecordError | None]] = []
-        seen = late = skewed = 0
-        for index, item in enumerate(batch.items):
-            try:
-                fpm = _decode(item.payload)
-            except (msgspec.DecodeError, RecursionError):
-                refused.append((index, None))
-                continue
-            at, counter, worker = item.published_at, fpm.counter_id, fpm.worker_id
-            if fpm.version != VERSION or not worker:
-                refused.append((index, None))
-                continue
+        for item, fpm in zip(*usable, strict=True):
+            at, counter, key = item.published_at, fpm.counter_id, (fpm.worker_id, fpm.dp_rank)
             if not earliest <= at <= latest:
                 at = _believed(at, batch.received_at, now, skew)
-                skewed += at != item.published_at
-            rank = ranks.get((worker, fpm.dp_rank))
+                c.clock_skew += at != item.published_at
+            rank = ranks.get(key)
             if rank is None:
-                if (error := _too_much(worker, ranks)) is not None:
-                    refused.append((index, error))
+                if (error := _too_much(fpm.worker_id, ranks)) is not None:
+                    c.seen -= 1
+                    refused.append((item, error))
                     continue
-                rank = ranks[worker, fpm.dp_rank] = Rank(item, at, fpm)
+                rank = ranks[key] = Rank(item, at, fpm)
             elif (
                 rank.publisher == item.publisher_id
                 and counter > rank.counter
@@ -123,27 +120,22 @@ class FpmObserver:
                 if at > rank.at:
                     rank.at = at
             elif rank.restarted(item, at, counter):
-                rank = ranks[worker, fpm.dp_rank] = Rank(item, at, fpm)
+                rank = ranks[key] = Rank(item, at, fpm)
             else:
                 self._passed_over(rank, item)
                 continue
-            seen += 1
             if at < oldest:
-                late += 1
+                c.late += 1
             if fpm.wall_time > 0.0:
                 if rank.passes < FIRST_PASSES:
                     rank.passes += 1
-                elif room > 0 or not counter * SPREAD >> SHIFT & MASK:
-                    room -= 1
-                    pending.append(fpm)
-        rows.room = max(0, room)
-        if len(pending) >= FLUSH_ROWS:
-            rows.teach(self.models[batch.role])
-        c = self.counters
-        c.seen, c.late, c.clock_skew, c.bad = c.seen + seen, c.late + late, c.clock_skew + skewed, c.bad + len(refused)
-        return self._dead(batch, refused, now) if refused else []
+                else:
+                    busy.append(fpm)
+        c.seen += len(usable[0])
+        return busy
 
     def _passed_over(self, rank: Rank, item: FpmItem) -> None:
+        self.counters.seen -= 1
         if rank.publisher == item.publisher_id:
             self.counters.duplicate += 1
         else:
@@ -159,11 +151,13 @@ class FpmObserver:
         self.learn()
         oldest = now - FORGET_AFTER * self.stale_after_s
         for role, ranks in self.ranks.items():
-            self.rows[role].room = ALL_OF
+            self.rows[role].begin_tick()
             for key in [k for k, rank in ranks.items() if rank.at < oldest]:
                 del ranks[key]
             if ranks:
                 self.widths[role] = max(Counter(worker for worker, _ in ranks).values())
+            else:
+                self.since.pop(role, None)
 
     def learn(self) -> None:
         """Teach the models what is still waiting; before a tick and before a snapshot."""
@@ -188,33 +182,6 @@ class FpmObserver:
         """Event time of the newest FPM of a role, or None when none has come."""
         return max((rank.at for rank in self.ranks[role].values()), default=None)
 
-    def _dead(self, batch: FpmBatch, refused: list[tuple[int, RecordError | None]], now: float) -> list[DeadLetter]:
-        letters: list[DeadLetter] = []
-        for index, known in refused[:MAX_LETTERS]:
-            item = batch.items[index]
-            error = known or _why_refused(item.payload)
-            left = len(refused) - MAX_LETTERS if len(letters) == MAX_LETTERS - 1 else 0
-            letters.append(
-                DeadLetter(
-                    dgd=batch.dgd,
-                    reason=error.reason,
-                    message=str(error) + (f"; {left} more of this batch are not kept" if left > 0 else ""),
-                    reader="headrace.planner",
-                    stream="fpm",
-                    position=None,
-                    at=now,
-                    data=cut(item.payload),
-                    size=len(item.payload),
-                    headers={
-                        "source": batch.source,
-                        "publisher": str(item.publisher_id),
-                        "sequence": str(item.sequence),
-                    },
-                    item=index,
-                )
-            )
-        return letters
-
     def to_state(self) -> dict[str, Any]:
         """JSON-able; call :meth:`learn` first."""
         return {
@@ -228,6 +195,7 @@ class FpmObserver:
             },
             "rows": {role: rows.to_state() for role, rows in self.rows.items()},
             "widths": self.widths,
+            "since": self.since,
             "foreign_roles": self.foreign_roles,
         }
 
@@ -240,6 +208,7 @@ class FpmObserver:
             if role in self.models:
                 self.rows[role].load_state(rows)
         self.widths = {role: width for role, width in state["widths"].items() if role in self.models}
+        self.since = {role: at for role, at in state["since"].items() if role in self.models}
         self.foreign_roles = state["foreign_roles"]
 
 
@@ -266,14 +235,6 @@ def _too_much(worker: str, ranks: Mapping[Key, Rank]) -> RecordError | None:
             reason=DeadLetterReason.INVALID,
         )
     return None
-
-
-def _why_refused(payload: bytes) -> RecordError:
-    try:
-        decode_fpm(payload)
-    except RecordError as e:
-        return e
-    raise AssertionError("an FPM was refused that decode_fpm takes")
 
 
 def _packed(fpm: Fpm) -> list[Any]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import inf
 from typing import Any
 
 import msgspec
@@ -44,7 +43,7 @@ class Ledger:
     highest_epoch: int = 0  # seen on the log
     next_id: int = 0
     newest: Decision | None = None
-    opened_at: float = 0.0  # when the newest was issued, seconds; never in the future when it was taken in
+    opened_at: float = 0.0  # when the newest was issued, as far as that is believed, seconds
     outcome: Outcome | None = None  # of the newest; None when it was advisory or there is none
     settled_at: float | None = None
     changed_at: float | None = None  # when an executor has last said that counts may have changed by its doing
@@ -59,7 +58,7 @@ class Ledger:
         """Has a newer owner decided? Then we are not the writer of this DGD any more."""
         return self.highest_epoch > self.epoch
 
-    def adopt(self, decision: Decision, now: float = inf) -> bool:
+    def adopt(self, decision: Decision) -> bool:
         """Take in a decision found on the log, ours or another owner's; false when it is not newer than what is known.
 
         A higher epoch is newer whatever its id: its owner has overruled us. Raises RecordError for numbers that no
@@ -73,7 +72,7 @@ class Ledger:
         self.highest_epoch = max(self.highest_epoch, decision.epoch)
         if self.newest is not None and _place(decision) <= _place(self.newest):
             return False
-        self._open(decision, min(decision.issued_at, now))
+        self._open(decision)
         return True
 
     def issue(self, draft: Draft, now: float) -> Decision:
@@ -91,7 +90,7 @@ class Ledger:
             causes=draft.causes,
             advisory=draft.advisory,
         )
-        self._open(decision, now)
+        self._open(decision)
         return decision
 
     def begin_epoch(self) -> int:
@@ -110,6 +109,7 @@ class Ledger:
     def expire(self, now: float) -> Decision | None:
         """Give up waiting `ack_timeout` seconds after the decision was issued. Returns what is given up, or None."""
         d = self.outstanding
+        self.opened_at = min(self.opened_at, now)  # a former owner's clock may have been ahead
         if d is None or now < self.opened_at + self.ack_timeout_s:
             return None
         self._close(Outcome.TIMED_OUT, now)
@@ -119,8 +119,8 @@ class Ledger:
         """Nothing that was decided is in force any more: somebody else is in charge of the counts."""
         self.in_force = None
 
-    def _open(self, decision: Decision, at: float) -> None:
-        self.newest, self.opened_at = decision, at
+    def _open(self, decision: Decision) -> None:
+        self.newest, self.opened_at = decision, decision.issued_at
         self.next_id = max(self.next_id, decision.decision_id + 1)
         self.outcome = None if decision.advisory else Outcome.OUTSTANDING
 

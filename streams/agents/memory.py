@@ -79,8 +79,6 @@ class Memory:
         assert config.mode == self.config.mode
         forecast = ForecastAgent(config)
         forecast.load_state(self.forecast.to_state())
-        if not self.config.throughput_loop:
-            self.traffic.begin_interval()  # nobody has been closing intervals
         self._relearn(config)
         self.config, self.forecast = config, forecast
         self.schedule = self.schedule.reconfigured(config)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from headrace.models.perf.engine import EngineModel
+from headrace.models.perf.rows import MOST
 from headrace.schemas.fpm import Fpm
 
 ALL_OF = 1024  # iterations per tick and role that are learned from without exception
@@ -23,6 +24,21 @@ class Rows:
         self.room = ALL_OF
         self.most_kv_tokens = 0  # that one rank was ever seen to hold
 
+    def begin_tick(self) -> None:
+        self.room = ALL_OF
+
+    def add(self, fpms: list[Fpm], model: EngineModel) -> None:
+        """Keep these iterations, or a part of them; the model is taught as soon as there are many."""
+        if len(fpms) > self.room:
+            few, many = fpms[: self.room], fpms[self.room :]
+            fpms = few + [fpm for fpm in many if not fpm.counter_id * SPREAD >> SHIFT & MASK]
+            self.room = 0
+        else:
+            self.room -= len(fpms)
+        self.pending += fpms
+        if len(self.pending) >= FLUSH_ROWS:
+            self.teach(model)
+
     def teach(self, model: EngineModel) -> None:
         """Give everything that waits to the model."""
         if not self.pending:
@@ -36,7 +52,7 @@ class Rows:
             kv_tokens,
             [fpm.wall_time for fpm in self.pending],
         )
-        self.most_kv_tokens = max(self.most_kv_tokens, *kv_tokens)
+        self.most_kv_tokens = max([self.most_kv_tokens, *(kv for kv in kv_tokens if kv <= MOST)])
         self.pending.clear()
 
     def to_state(self) -> Sequence[int]:

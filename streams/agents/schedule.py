@@ -6,6 +6,7 @@ from typing import Any
 from headrace.schemas.config import PlannerConfig
 
 EPSILON_S = 1e-6
+SET_BACK_S = 60.0  # a clock that has gone back further was set right, and is not waited for
 
 
 @dataclass(slots=True)
@@ -32,8 +33,16 @@ class Schedule:
         return self.anchor + (self.tick + 1) * self.base_s
 
     def due(self, now: float) -> bool:
-        """Is a tick due? Asked again after the clock went back, it is not, until the clock has caught up."""
+        """Is a tick due? After the clock went back it is not, until the clock has caught up."""
         return now >= self.next_at - EPSILON_S
+
+    def resume(self, now: float) -> bool:
+        """If the clock was set back, go on from what it says, every loop in its next slot; false if it was not."""
+        if now >= self.next_at - self.base_s - SET_BACK_S:
+            return False
+        self.tick = max(0, self._slot(now, self.base_s))
+        self.last_slot = {loop: max(0, self._slot(now, seconds)) for loop, seconds in self.intervals.items()}
+        return True
 
     def _slot(self, now: float, seconds: float) -> int:
         return int((now - self.anchor + EPSILON_S) // seconds)

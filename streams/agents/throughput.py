@@ -57,9 +57,9 @@ class ThroughputLoop:
         return Reason.SCALE if floor == wanted else Reason.MAX_STEP
 
     def floor(self, role: Role, now: float) -> int | None:
-        """The floor in force, or None when there is none or it has expired."""
+        """The floor in force, or None when there is none, it has expired, or the loop was switched off."""
         replicas, expires_at = self.floors.get(role, (0, 0.0))
-        return replicas if now < expires_at else None
+        return replicas if now < expires_at and self.config.throughput_loop else None
 
     def _proven(self, view: RoleView, model: EngineModel, prediction: Prediction, rate: float) -> int:
         """How many replicas the rate needs if no engine holds more KV than one was ever seen to hold.

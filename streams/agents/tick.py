@@ -47,6 +47,8 @@ class Tick:
 def run_tick(memory: Memory, now: float) -> list[Record]:
     """Plan at `now`, if a tick is due then; else nothing happens."""
     if not memory.schedule.due(now):
+        if memory.schedule.resume(now):
+            memory.note("the clock was set back: ticks go on from what it says now")
         return []
     tick = _begin(memory, now)
     if "throughput" in tick.loops:
@@ -70,6 +72,8 @@ def _begin(memory: Memory, now: float) -> Tick:
     """Bring what is remembered up to `now`, and look at every role."""
     due_at, loops = memory.schedule.begin(now)
     memory.fpm.begin_tick(now)
+    if not memory.config.throughput_loop:
+        memory.traffic.begin_interval()  # nobody closes intervals
     given_up = memory.ledger.expire(now)
     if memory.config.advisory:
         memory.ledger.let_go()  # whoever acts on advice may choose other counts

@@ -136,6 +136,9 @@ def _infer(
     heard = len(fpm.workers(role))
     if not heard:
         return Unknown(unknown["inventory"])
+    if now - fpm.since.get(role, now) < fpm.stale_after_s:
+        unknown["inventory"] += f"; the engines that send FPMs are counted for {fpm.stale_after_s:g} s first"
+        return Unknown(unknown["inventory"])
     unknown["inventory"] += "; counted by the engines that send FPMs"
     if in_force is None:
         return Known(RoleInventory(ready=heard))

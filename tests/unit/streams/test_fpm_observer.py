@@ -7,7 +7,8 @@ from world import DGD, batch, decode_s, fpm, raw_batch
 from headrace.models.perf.engine import EngineModel, Kind
 from headrace.schemas.fpm import Fpm, encode_fpm
 from headrace.schemas.fpm_batch import FpmBatch, FpmItem
-from headrace.streams.agents.fpm import FIRST_PASSES, MAX_LETTERS, MAX_RANKS, FpmObserver
+from headrace.streams.agents.fpm import FIRST_PASSES, MAX_RANKS, FpmObserver
+from headrace.streams.agents.payloads import MAX_LETTERS
 from headrace.streams.agents.rows import ALL_OF
 
 

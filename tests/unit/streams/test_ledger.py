@@ -112,7 +112,7 @@ def test_advice_is_never_outstanding_and_takes_an_id():
 def test_a_former_owners_decision_is_waited_for_and_its_ack_settles_it():
     former, made = ledger(), Ledger(DGD, 1800.0)
     decision = issue(former, 50.0)
-    assert made.adopt(decision, 60.0)
+    assert made.adopt(decision)
     assert made.begin_epoch() == 2
     assert made.outstanding is decision
     assert made.settle(ack(decision, 70.0), 70.0)
@@ -168,7 +168,9 @@ def test_numbers_that_leave_no_room_are_refused(absurd):
 
 def test_a_decision_from_the_future_is_not_waited_for_longer_than_others():
     made, other = Ledger(DGD, 1800.0), ledger()
-    made.adopt(replace(issue(other), issued_at=1e9), 100.0)
+    made.adopt(replace(issue(other), issued_at=1e9))
+    assert made.expire(100.0) is None
+    assert made.expire(1899.0) is None
     assert made.expire(1900.0) is not None
 
 

@@ -258,6 +258,17 @@ def test_a_clock_that_goes_back_neither_breaks_nor_repeats_anything(stage):
     assert stage.tick(105.0).report.tick == 21
 
 
+def test_a_clock_that_was_once_ahead_by_years_does_not_silence_the_planner(stage):
+    loaded(stage, 4.0)
+    stage.tick(5.0)
+    stage.tick(1e9)
+    assert stage.planner.tick(10.0) == []
+    assert stage.planner.next_tick_at == 15.0
+    said = stage.tick(15.0)
+    assert (said.report.tick, said.report.loops) == (3, ["load"])
+    assert "the clock was set back: ticks go on from what it says now" in said.report.notes
+
+
 def test_a_thousand_late_ticks_each_run_the_load_loop_once(stage):  # case T24, dynamo#11784
     for i in range(1, 1001):
         said = stage.tick(5.0 * i + 0.003)

@@ -5,6 +5,7 @@ from world import DGD, Stage, batch, fpm, queued
 
 from headrace.schemas.config import planner_config
 from headrace.schemas.config_revision import ConfigRevision
+from headrace.schemas.errors import RecordError
 from headrace.schemas.reasons import Reason
 from headrace.streams.planner import Planner
 
@@ -131,6 +132,23 @@ def test_floors_and_the_forecast_outlive_a_revision():
     assert stage.planner._memory.forecast.rate.forecast() == 100.0
 
 
+def test_floors_of_a_loop_that_was_switched_off_hold_no_longer():
+    stage = Stage(Planner(planner_config(BOTH), DGD)).teach(170.0)
+    stage.traffic(0, 180, 18_000)
+    steady(stage, 179.0)
+    assert stage.tick(180.0).role("prefill").floor == 3
+    revise(stage, 1, LOAD, 181.0)
+    steady(stage, 184.0)
+    assert stage.tick(185.0).role("prefill").floor is None
+
+
+@pytest.mark.parametrize("revision", [2**62, 2**63 - 1])
+def test_a_revision_that_none_could_follow_is_refused(stage, revision):
+    with pytest.raises(RecordError, match=r"2\^62"):
+        revise(stage, revision, LOAD | {"ttft_ms": 200})
+    assert stage.planner.config_revision == 0
+
+
 def test_another_predictor_begins_its_history_anew():
     stage = Stage(Planner(planner_config(BOTH), DGD)).teach(170.0)
     stage.traffic(0, 180, 18_000)
@@ -145,6 +163,7 @@ def test_a_throughput_loop_that_is_switched_on_begins_its_first_interval_then():
     stage = Stage(Planner(planner_config(LOAD), DGD)).teach(3580.0)
     for i in range(60):
         stage.traffic(60.0 * i, 60.0 * (i + 1), 6000)
+    stage.tick(3600.0)
     revise(stage, 1, BOTH, 3600.0)
     stage.traffic(3600, 3780, 1800)
     assert stage.tick(3780.0).report.forecast["requests_per_s"] == 10.0

@@ -74,6 +74,24 @@ def test_a_clock_that_went_back_makes_nothing_due_until_it_has_caught_up():
     assert schedule.due(105.0)
 
 
+@pytest.mark.parametrize("back", [70.0, 3600.0, 1e9])
+def test_a_clock_that_was_set_back_is_not_waited_for(back):
+    schedule = Schedule.of(config(5, 180), 0.0)
+    schedule.begin(EPOCH + back)
+    assert schedule.resume(EPOCH)
+    assert EPOCH < schedule.next_at <= EPOCH + 5
+    assert not schedule.due(EPOCH)
+    assert schedule.begin(schedule.next_at)[1] == ["load"]
+    assert not schedule.resume(EPOCH)
+
+
+def test_a_clock_far_before_the_anchor_gives_no_negative_tick():
+    schedule = Schedule.of(config(5, None), 1000.0)
+    schedule.begin(2000.0)
+    assert schedule.resume(0.0)
+    assert (schedule.tick, schedule.next_at) == (0, 1005.0)
+
+
 def test_a_timer_that_fires_a_hair_early_is_on_time():
     assert Schedule.of(config(5, None), 0.0).due(5.0 - 1e-7)
 

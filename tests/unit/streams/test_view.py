@@ -87,9 +87,17 @@ def test_why_no_engine_speaks_is_told_apart(stage):
 
 def test_without_an_inventory_the_workers_that_speak_are_it(stage):
     stage.engines("decode", 1.0, {}, {}, {})
-    seen = view(stage, 1.0)
-    assert (seen.current, seen.settling) == (3, False)
+    stage.engines("decode", 11.0, {}, {}, {}, {})
+    seen = view(stage, 11.0)
+    assert (seen.current, seen.settling) == (4, False)
     assert seen.unknown["inventory"].endswith("counted by the engines that send FPMs")
+
+
+def test_before_every_engine_had_time_to_speak_they_are_not_counted(stage):
+    stage.engines("decode", 1.0, {})
+    assert view(stage, 10.9).current is None
+    assert view(stage, 10.9).unknown["inventory"].endswith("are counted for 10 s first")
+    assert view(stage, 11.0).current == 1
 
 
 def test_a_worker_that_falls_silent_still_counts_until_it_is_forgotten(stage):
@@ -102,9 +110,10 @@ def test_a_worker_that_falls_silent_still_counts_until_it_is_forgotten(stage):
 def test_what_was_applied_is_believed_over_what_is_heard(stage):
     stage.planner.ledger.in_force, stage.planner.ledger.changed_at = {"decode": 4}, 0.0
     stage.engines("decode", 1.0, {}, {})
-    assert view(stage, 1.0).current == 4
-    stage.engines("decode", 2.0, *[{}] * 6)
-    seen = view(stage, 2.0)
+    stage.engines("decode", 11.0, {}, {})
+    assert view(stage, 11.0).current == 4
+    stage.engines("decode", 12.0, *[{}] * 6)
+    seen = view(stage, 12.0)
     assert seen.inventory == RoleInventory(ready=4, draining=2)
 
 
