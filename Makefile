@@ -13,7 +13,7 @@ ARGS ?=
 TRACE ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types imports schemas generate bench coverage format lock upgrade clean
+.PHONY: help demo test check conformance lint types imports schemas generate bench coverage format lock upgrade clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ schemas: $(DEV)
 generate: $(DEV) ## write what is generated: asyncapi.yaml, JSON Schemas, tables and docs/cli.md
 	@$(BIN)/python -m headrace.schemas.generate
 	@$(BIN)/python -m headrace.streams.cli.reference
+
+conformance: $(DEV) ## how many recorded cases of the reference planner are answered alike, file by file
+	@PYTHONPATH=tests/support $(BIN)/python tests/conformance/report.py
 
 bench: $(DEV) ## the benchmarks, with their ratios
 	@for bench in $(sort $(wildcard tests/bench/bench_*.py)); do echo "== $$bench"; PYTHONPATH=tests/support $(BIN)/python "$$bench" || exit 1; done

@@ -1,0 +1,158 @@
+"""The cases that were recorded of the reference planner, and whether we give its answers.
+
+A check takes one case, and returns None where our answer is the reference's within the file's tolerance, or the names
+of the deliberate differences that explain it: headings of docs/reference-differences.md. It asserts what our answer is
+in either case. Checks live in tests/conformance/check_*.py; `load_checks` finds them.
+"""
+
+import importlib.util
+import json
+import math
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+VECTORS = ROOT.parent / "shared" / "vectors"
+PAGE = ROOT / "docs" / "reference-differences.md"
+ABSENT = "no vectors of the reference: they are in the shared folder beside the repository"
+NOT_A_NUMBER = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One recorded case, or a part of what it asks. `quirk`: what was recorded looks like the reference's mistake."""
+
+    file: str
+    name: str
+    part: str  # empty where the case is looked at as a whole
+    input: Mapping[str, Any]
+    expected: Mapping[str, Any]
+    quirk: bool
+    why: str
+    tolerance: Mapping[str, Any]
+
+    @property
+    def title(self) -> str:
+        return f"{self.name}:{self.part}" if self.part else self.name
+
+
+Check = Callable[[Case], Collection[str] | str | None]
+
+
+@dataclass(slots=True)
+class Registry:
+    """Checks by file; the parts that a file's cases are looked at in; its cases that are still to come, and why."""
+
+    checks: dict[str, Check] = field(default_factory=dict)
+    parts: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    not_yet: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    asks: dict[str, Callable[[Case], bool]] = field(default_factory=dict)
+
+
+REGISTRY = Registry()
+
+
+def checks(
+    *files: str,
+    parts: tuple[str, ...] = ("",),
+    asks: Callable[[Case], bool] = lambda case: True,
+    not_yet: Mapping[str, str] | None = None,
+) -> Callable[[Check], Check]:
+    """Registers a check for the cases of some files, named without their ending.
+
+    A case that asks a hundred questions of several kinds is looked at in `parts`, each of which counts where it `asks`
+    anything.
+    """
+
+    def register(check: Check) -> Check:
+        for file in files:
+            assert file not in REGISTRY.checks, f"{file} has two checks"
+            REGISTRY.checks[file] = check
+            REGISTRY.parts[file] = parts
+            REGISTRY.asks[file] = asks
+            REGISTRY.not_yet[file] = not_yet or {}
+        return check
+
+    return register
+
+
+@cache
+def load_checks() -> Registry:
+    """Everything that is registered by tests/conformance/check_*.py."""
+    for path in sorted((ROOT / "tests" / "conformance").glob("check_*.py")):
+        spec = importlib.util.spec_from_file_location(f"conformance_{path.stem}", path)
+        assert spec is not None
+        assert spec.loader is not None
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+    return REGISTRY
+
+
+@cache
+def document(file: str) -> Mapping[str, Any]:
+    """A whole file, with its numbers that JSON has no word for."""
+    raw = json.loads((VECTORS / f"{file}.json").read_text(encoding="utf-8"))
+    found = _numbers(raw)
+    assert isinstance(found, dict)
+    return found
+
+
+def _numbers(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _numbers(v) for key, v in value.items()}
+    if isinstance(value, list):
+        return [_numbers(v) for v in value]
+    return NOT_A_NUMBER.get(value, value) if isinstance(value, str) else value
+
+
+def cases(file: str, parts: tuple[str, ...] = ("",)) -> list[Case]:
+    """The cases of a file, once for each part."""
+    found = document(file)
+    return [
+        Case(
+            file=file,
+            name=case["name"],
+            part=part,
+            input=case["input"],
+            expected=case["expected"],
+            quirk=bool(case.get("peer_quirk")),
+            why=str(case.get("explanation", "")),
+            tolerance=found["tolerance"],
+        )
+        for case in found["cases"]
+        for part in parts
+    ]
+
+
+def all_cases() -> Iterator[Case]:
+    """Every case that has a check, file by file."""
+    for file, parts in sorted(load_checks().parts.items()):
+        yield from filter(REGISTRY.asks[file], cases(file, parts))
+
+
+def run(case: Case) -> frozenset[str]:
+    """Our answer beside the reference's: the deliberate differences, if any. Raises AssertionError."""
+    found = load_checks().checks[case.file](case)
+    return frozenset([found] if isinstance(found, str) else found or ())
+
+
+def missing(case: Case) -> str | None:
+    """What is still missing for this case, None where nothing is."""
+    return load_checks().not_yet[case.file].get(case.title)
+
+
+def close(got: float | None, want: float | None, *, rel: float, absolute: float = 0.0) -> bool:
+    """Are two numbers equal within the tolerance? None equals None alone, NaN equals NaN."""
+    if got is None or want is None:
+        return got is want
+    if math.isnan(got) or math.isnan(want):
+        return math.isnan(got) and math.isnan(want)
+    return math.isclose(got, want, rel_tol=rel, abs_tol=absolute)
+
+
+def documented() -> set[str]:
+    """The names of the differences that the page explains: its headings of the third level."""
+    return set(re.findall(r"^### (.+?)\s*$", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE))
