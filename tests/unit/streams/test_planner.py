@@ -331,6 +331,14 @@ def test_a_report_says_for_every_role_what_was_known_estimated_proposed_merged_c
     assert (report.decision_id, report.outstanding, report.last_outcome) == (0, 0, "outstanding")
 
 
+def test_fpms_of_roles_that_are_not_planned_are_named(stage):
+    for role in ("encode", "agg", "encode"):
+        stage.give(batch(role, 1.0, fpm("1", 1)), 1.0)
+    assert stage.tick().report.unknown["roles"] == (
+        "FPMs came for roles that mode 'prefill' does not plan: agg, encode"
+    )
+
+
 def test_notes_appear_once(stage):
     stage.planner.notes.append("the tail could not be read")
     assert stage.tick().report.notes == ["the tail could not be read"]

@@ -1,5 +1,10 @@
 """Snapshots: what is restored behaves as what was saved."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import msgspec
 import pytest
 from world import DGD, Stage, fpm, held, prediction, proposal, queued
@@ -37,6 +42,28 @@ def live(stage: Stage, i: int) -> list[bytes]:
     if said.decision is not None and i % 4:
         stage.apply(said, at + 2, "applied" if i % 8 else "rejected")
     return [encode(record) for record in said.records]
+
+
+HISTORY = """
+import hashlib, sys
+from test_planner_state import Stage, live
+stage = Stage.of(mode="disagg", enable_load_scaling=True, load_predictor="kalman").teach()
+said = b"".join(record for i in range(1, 120) for record in live(stage, i))
+print(hashlib.sha256(said + stage.planner.snapshot()).hexdigest())
+"""
+
+
+def test_another_process_says_the_same_bytes():
+    places = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
+    digests = set()
+    for seed in ("1", "2"):  # of the order of sets and of string hashes
+        environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": places}
+        ran = subprocess.run(
+            [sys.executable, "-c", HISTORY], env=environment, capture_output=True, text=True, check=False
+        )
+        assert ran.returncode == 0, ran.stderr
+        digests.add(ran.stdout)
+    assert len(digests) == 1
 
 
 @pytest.mark.parametrize("every", [1, 7])

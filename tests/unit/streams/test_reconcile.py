@@ -113,6 +113,15 @@ def test_the_ceiling_wins_over_the_floor_and_says_so():  # case T31, dynamo#1314
     assert any("min_gpu_budget is missed by 1 GPUs" in note for note in said.report.notes)
 
 
+def test_a_budget_below_the_least_fleet_lets_nothing_grow_and_says_so():
+    stage = Stage.load(mode="decode", max_gpu_budget=3).teach()
+    stage.fleet(4.0, gpus=4, decode=1)
+    stage.engines("decode", 4.0, held(40_000))
+    said = stage.tick()
+    assert (said.targets, said.role("decode").reason) == (None, Reason.GPU_BUDGET_CEILING)
+    assert "the least fleet is 1 GPUs above max_gpu_budget: nothing may grow" in said.report.notes
+
+
 def test_a_role_whose_count_is_unknown_holds_the_others():
     stage = steady(max_gpu_budget=8)
     stage.fleet(4.0, decode=2)

@@ -114,6 +114,15 @@ def test_an_aggregated_pool_holds_while_one_half_is_unknown():
     assert (verdict.replicas, verdict.reason) == (None, Reason.INSUFFICIENT_DATA)
 
 
+def test_what_survivors_would_do_must_be_known_too():
+    # Nothing decodes now, but a request waits to: what prompts cost beside decoding was never seen.
+    model = EngineModel()
+    model.learn([1] * 5, [100, 500, 1000, 1500, 2000], [0] * 5, [0] * 5, [0.012, 0.02, 0.03, 0.04, 0.05])
+    engine = EngineLoad(queued_decode_requests=1, queued_decode_kv_tokens=500)
+    verdict = load_verdict(inputs("agg", 2, [engine, engine], model=model))
+    assert (verdict.replicas, verdict.reason) == (None, Reason.INSUFFICIENT_DATA)
+
+
 def test_an_aggregated_pool_grows_when_one_half_alone_asks_for_it():
     engines = [EngineLoad(queued_prefill_requests=8, queued_prefill_tokens=8000, scheduled_decode_requests=1)] * 2
     verdict = load_verdict(inputs("agg", 2, engines, itl_sla_s=1.0))
