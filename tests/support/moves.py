@@ -4,16 +4,26 @@ from dataclasses import dataclass
 from typing import Any
 
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from world import DGD, LIMITS, ack, batch, fpm, prediction, proposal, window
 
 from headrace.schemas.base import Record
 from headrace.schemas.codec import encode
 from headrace.schemas.config_revision import ConfigRevision
+from headrace.schemas.fpm_batch import FpmBatch
 from headrace.schemas.inventory import RoleInventory, WorkerInventory
+from headrace.schemas.prediction import Prediction
+from headrace.schemas.proposal import Proposal
 from headrace.schemas.tick_report import TickReport
+from headrace.schemas.traffic import TrafficWindow
 from headrace.streams.planner import Planner
 
-BASE = {"disagg": {"prefill": "1", "decode": "2"}, "prefill": {"prefill": "1"}, "decode": {"decode": "2"}, "agg": {"agg": "3"}}
+BASE = {
+    "disagg": {"prefill": "1", "decode": "2"},
+    "prefill": {"prefill": "1"},
+    "decode": {"decode": "2"},
+    "agg": {"agg": "3"},
+}
 
 
 @dataclass(frozen=True)
@@ -136,11 +146,15 @@ def sane(draw: st.DrawFn, roles: list[str]) -> list[Move]:
         ready = draw(st.integers(1, 4))
         tokens = draw(st.sampled_from([0, 500, 2500, 6000, 12_000]))
         requests = -(-tokens // 1000)
-        load = {"queued_prefill": (requests, tokens)} if role == "prefill" else {"decode": (requests, 5 * tokens)}
+        load: dict[str, Any] = (
+            {"queued_prefill": (requests, tokens)} if role == "prefill" else {"decode": (requests, 5 * tokens)}
+        )
         if role == "agg":
             load["queued_prefill"] = (requests, tokens // 2)
         counter = draw(st.integers(1, 500))
-        moves.append(Move(0.0, batch(role, 0.0, *(fpm(str(w), counter, wall=0.01, **load) for w in range(1, ready + 1)))))
+        moves.append(
+            Move(0.0, batch(role, 0.0, *(fpm(str(w), counter, wall=0.01, **load) for w in range(1, ready + 1))))
+        )
         seen[role] = RoleInventory(ready=ready, gpus_per_replica=1, capabilities=LIMITS)
     moves.append(Move(0.0, WorkerInventory(dgd=DGD, source="test", observed_at=0.0, roles=seen)))
     requests = draw(st.sampled_from([0, 20, 500, 3000]))
@@ -150,7 +164,7 @@ def sane(draw: st.DrawFn, roles: list[str]) -> list[Move]:
 @st.composite
 def histories(draw: st.DrawFn, *, revise: bool = True, rounds: int = 10) -> tuple[dict[str, Any], list[Move]]:
     """A configuration, and moves under it: rounds of what comes in, a tick, and perhaps an ack."""
-    config = CONFIG | {
+    config: dict[str, Any] = CONFIG | {
         "mode": draw(st.sampled_from(list(BASE))),
         "min_endpoint": draw(st.integers(0, 2)),
         "max_gpu_budget": draw(st.sampled_from([-1, 4, 8])),
@@ -162,7 +176,9 @@ def histories(draw: st.DrawFn, *, revise: bool = True, rounds: int = 10) -> tupl
         records.append(revisions(config))
     odd = st.lists(st.builds(Move, after, st.one_of(records), repeat=st.booleans()), max_size=2)
     acks = st.lists(
-        st.builds(Move, after, ack=st.sampled_from(["accepted", "applied", "applied", "rejected", "failed", "expired"])),
+        st.builds(
+            Move, after, ack=st.sampled_from(["accepted", "applied", "applied", "rejected", "failed", "expired"])
+        ),
         max_size=1,
     )
     moves: list[Move] = []
@@ -175,20 +191,18 @@ def histories(draw: st.DrawFn, *, revise: bool = True, rounds: int = 10) -> tupl
 
 def dated(record: Record, at: float, number: int) -> Record:
     """The record as if it had been made at `at`; `number` makes ids unique."""
-    from msgspec.structs import replace
-
-    name = type(record).__name__
-    if name == "FpmBatch":
-        items = [replace(item, published_at=at, sequence=number * 100 + i) for i, item in enumerate(record.items)]
-        return replace(record, received_at=at, items=items)
-    if name == "WorkerInventory":
-        return replace(record, observed_at=at)
-    if name == "TrafficWindow":
-        return replace(record, window_id=f"w{number}", start=at - record.end, end=at) if at >= record.end else record
-    if name == "Prediction":
-        return replace(record, made_at=at, expires_at=at + 30.0, prediction_id=f"f{number}")
-    if name == "Proposal":
-        return replace(record, issued_at=at, expires_at=at + record.expires_at)
+    match record:
+        case FpmBatch():
+            items = [replace(item, published_at=at, sequence=number * 100 + i) for i, item in enumerate(record.items)]
+            return replace(record, received_at=at, items=items)
+        case WorkerInventory():
+            return replace(record, observed_at=at)
+        case TrafficWindow():
+            return replace(record, window_id=f"w{number}", start=at - record.end, end=at)
+        case Prediction():
+            return replace(record, made_at=at, expires_at=at + 30.0, prediction_id=f"f{number}")
+        case Proposal():
+            return replace(record, issued_at=at, expires_at=at + record.expires_at)
     return record
 
 
