@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 import msgspec
@@ -58,10 +59,11 @@ class Ledger:
         """Has a newer owner decided? Then we are not the writer of this DGD any more."""
         return self.highest_epoch > self.epoch
 
-    def adopt(self, decision: Decision) -> bool:
+    def adopt(self, decision: Decision, now: float = inf) -> bool:
         """Take in a decision found on the log, ours or another owner's; false when it is not newer than what is known.
 
-        A higher epoch is newer whatever its id: its owner has overruled us. Raises RecordError for numbers that no
+        A higher epoch is newer whatever its id: its owner has overruled us. Its ack is waited for from its issue, or from
+        `now` if that is earlier. Raises RecordError for numbers that no
         planner reaches.
         """
         if max(decision.epoch, decision.decision_id) >= HIGHEST:
@@ -72,7 +74,7 @@ class Ledger:
         self.highest_epoch = max(self.highest_epoch, decision.epoch)
         if self.newest is not None and _place(decision) <= _place(self.newest):
             return False
-        self._open(decision)
+        self._open(decision, min(decision.issued_at, now))
         return True
 
     def issue(self, draft: Draft, now: float) -> Decision:
@@ -90,7 +92,7 @@ class Ledger:
             causes=draft.causes,
             advisory=draft.advisory,
         )
-        self._open(decision)
+        self._open(decision, now)
         return decision
 
     def begin_epoch(self) -> int:
@@ -119,8 +121,8 @@ class Ledger:
         """Nothing that was decided is in force any more: somebody else is in charge of the counts."""
         self.in_force = None
 
-    def _open(self, decision: Decision) -> None:
-        self.newest, self.opened_at = decision, decision.issued_at
+    def _open(self, decision: Decision, at: float) -> None:
+        self.newest, self.opened_at = decision, at
         self.next_id = max(self.next_id, decision.decision_id + 1)
         self.outcome = None if decision.advisory else Outcome.OUTSTANDING
 

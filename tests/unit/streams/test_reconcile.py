@@ -56,6 +56,16 @@ def test_the_load_loop_stays_above_the_floors(load, floors, targets, reasons):
     assert tuple(said.role(role).floor for role in ("prefill", "decode")) == floors
 
 
+def test_a_role_whose_engines_do_not_speak_stays_while_the_other_moves():
+    # The reference gives (1, 2) and calls the silent side no_change.
+    stage = steady()
+    stage.fleet(4.0, prefill=2, decode=2)
+    stage.engines("prefill", 4.0, {}, {})
+    said = stage.tick()
+    assert said.targets == {"prefill": 1, "decode": 2}
+    assert (said.role("prefill").reason, said.role("decode").reason) == (Reason.SCALE_DOWN, Reason.NO_FPM_DATA)
+
+
 @pytest.mark.parametrize("mode", ["prefill", "decode", "agg"])
 def test_in_single_modes_a_floor_lifts_a_load_loop_that_holds(mode):  # reference weak spot 1
     stage = Stage.load(mode=mode, enable_throughput_scaling=True).teach()

@@ -37,6 +37,25 @@ def test_every_mode_is_sized_for_its_forecast(mode, targets):
     assert said.report.forecast["requests_per_s"] == 100.0
 
 
+@pytest.mark.parametrize(
+    ("mode", "floors"),
+    [
+        ("disagg", {"prefill": 3, "decode": 5}),
+        ("prefill", {"prefill": 3}),
+        ("decode", {"decode": 5}),
+        ("agg", {"agg": 6}),
+    ],
+)
+def test_with_the_load_loop_the_sizes_are_lower_bounds(mode, floors):
+    stage = stage_of(mode, enable_load_scaling=True)
+    stage.traffic(0, 180, 18_000)
+    stage.fleet(179.0, **dict.fromkeys(floors, 7))
+    said = stage.tick(180.0)
+    assert {role: r.floor for role, r in said.report.roles.items()} == floors
+    assert {r.throughput_reason for r in said.report.roles.values()} == {Reason.SET_LOWER_BOUND}
+    assert said.targets is None
+
+
 def test_no_traffic_scales_down_to_the_floor():  # case T1, dynamo#6985: 7 for ever after load stops
     stage = stage_of("decode")
     assert planned(stage, 28_000, decode=7).role("decode").target == 7
