@@ -62,9 +62,8 @@ class Ledger:
     def adopt(self, decision: Decision, now: float = inf) -> bool:
         """Take in a decision found on the log, ours or another owner's; false when it is not newer than what is known.
 
-        A higher epoch is newer whatever its id: its owner has overruled us. Its ack is waited for from its issue, or from
-        `now` if that is earlier. Raises RecordError for numbers that no
-        planner reaches.
+        A higher epoch is newer whatever its id: its owner has overruled us. The timeout of its ack runs from its issue,
+        or from `now` if that is earlier. Raises RecordError for numbers that no planner reaches.
         """
         if max(decision.epoch, decision.decision_id) >= HIGHEST:
             raise RecordError(
