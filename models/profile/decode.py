@@ -26,7 +26,10 @@ def decode_table(profile: DecodeProfile, scheme: Scheme = "measured") -> DecodeT
     extent = np.ptp(points, axis=0)
     if len(points) < 3 or not (extent > 0).all() or np.linalg.matrix_rank((points - points[0]) / extent) < 2:
         raise ConfigError(_DEGENERATE.format(n=len(points)))
-    return _grid(profile, points) if scheme == "reference" else _surface(profile, points)
+    try:
+        return _grid(profile, points) if scheme == "reference" else _surface(profile, points)
+    except scipy_part("spatial").QhullError as e:  # so nearly on a line that no triangle can be told from it
+        raise ConfigError(_DEGENERATE.format(n=len(points))) from e
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """What `headrace profile show` prints: the points, curves between them, and the best load within an ITL."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 import msgspec
@@ -15,6 +16,8 @@ from headrace.schemas.profile import DecodeProfile, EngineProfile
 from headrace.streams.cli import output
 from headrace.streams.cli.chart import Axis, draw
 from headrace.streams.cli.output import Column, Row
+
+T = TypeVar("T")
 
 SAMPLES = 112  # places at which a curve is drawn
 CONTEXTS = 3  # context lengths whose curves are drawn
@@ -59,14 +62,20 @@ def show_profile(show: Show) -> None:
 
 def interpolate(profile: EngineProfile, scheme: Scheme) -> Curves:
     """Curves where they are possible; stderr says why they are not."""
-    prefill: PrefillTable | None = None
-    decode: DecodeTable | None = None
+    p, d = profile.prefill, profile.decode
+    return Curves(
+        profile,
+        None if p is None else _curve(lambda: prefill_table(p, scheme)),
+        None if d is None else _curve(lambda: decode_table(d, scheme)),
+    )
+
+
+def _curve(make: Callable[[], T]) -> T | None:
     try:
-        prefill = None if profile.prefill is None else prefill_table(profile.prefill, scheme)
-        decode = None if profile.decode is None else decode_table(profile.decode, scheme)
+        return make()
     except ConfigError as e:
         click.echo(f"no curves: {e}", err=True)
-    return Curves(profile, prefill, decode)
+        return None
 
 
 def best_loads(curves: Curves, itl_ms: float) -> list[dict[str, Any]]:

@@ -153,3 +153,29 @@ def test_points_on_one_line_are_refused_with_the_remedy(points: list[tuple[float
     degenerate = profile([(u, c, 0.01, 100.0) for u, c in points])
     with pytest.raises(ConfigError, match="measure at least two context lengths with two KV usages each"):
         decode_table(degenerate, scheme)
+
+
+def test_points_nearly_on_one_line_are_refused_too() -> None:
+    nearly = profile([(0.0, 100.0, 0.01, 1.0), (0.0, 500.0, 0.01, 1.0), (1e-300, 1e5, 0.01, 1.0)])
+    with pytest.raises(ConfigError, match="they lie on one line"):
+        decode_table(nearly, "reference")
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(0, 1), st.floats(1, 1e5), st.floats(0.001, 1), st.floats(0, 1e5)), min_size=3, max_size=9
+    ),
+    st.floats(0, 1e6),
+    st.floats(0, 2e5),
+)
+def test_any_profile_is_refused_or_answers_within_what_was_measured(
+    points: list[tuple[float, float, float, float]], concurrency: float, context: float
+) -> None:
+    measured = profile(points)
+    try:
+        table = decode_table(measured)
+    except ConfigError:
+        return
+    assert min(measured.itl_s) - 1e-9 <= table.itl_s(concurrency, context) <= max(measured.itl_s) + 1e-9
+    best = table.find_best_throughput_per_gpu(0.1, context)
+    assert best.meets_sla == (best.itl_s <= 0.1)

@@ -113,8 +113,13 @@ def test_the_evidence_says_what_was_seen_and_believed() -> None:
     assert verdicts[PREFILL].evidence["prefill_correction"] == pytest.approx(1.428571, rel=1e-6)
     assert verdicts[PREFILL].evidence["tokens_per_s"] == pytest.approx(10_000)
     assert verdicts[DECODE].evidence["tokens_per_s"] == pytest.approx(2000)
+    factor = verdicts[DECODE].evidence["decode_correction"]
+    best = DECODE_TABLE.find_best_throughput_per_gpu(0.02 / factor, 1100)
+    assert verdicts[DECODE].evidence["itl_ms"] == pytest.approx(1000 * best.itl_s * factor)
     assert verdicts[DECODE].evidence["itl_ms"] <= 20
+    assert verdicts[DECODE].evidence["tokens_per_s_per_gpu"] == best.throughput_per_gpu
     assert verdicts[DECODE].evidence["capacity_meets_sla"] == 1.0
+    assert verdicts[PREFILL].evidence["tokens_per_s_per_gpu"] == PREFILL_TABLE.throughput_per_gpu(1000)
 
 
 @pytest.mark.parametrize("name", ["ttft_s", "itl_s", "isl", "osl"])
