@@ -120,7 +120,7 @@ class Planner:
             case ConfigRevision():
                 self._configure(record)
             case Decision():
-                m.ledger.adopt(record)
+                m.ledger.adopt(record, now)
             case TickReport():
                 pass  # our own voice
             case _:
