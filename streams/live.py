@@ -22,9 +22,10 @@ from headrace.connectors.executors.virtual import VirtualExecutor, VirtualOption
 from headrace.connectors.simulator.live import LiveCluster
 from headrace.connectors.simulator.metrics_server import MetricsServer
 from headrace.schemas.base import Role
-from headrace.schemas.errors import ConfigError, HeadraceError
+from headrace.schemas.errors import BusError, ConfigError, HeadraceError, RecordError
 from headrace.schemas.inventory import WorkerInventory
 from headrace.schemas.streams import INVENTORY
+from headrace.streams.runtime.groups import first_error
 from headrace.streams.runtime.service import client_options
 
 log = logging.getLogger("headrace.simulator")
@@ -81,7 +82,10 @@ async def run_live(live: LiveCluster, records: RecordBus, options: LiveOptions, 
         await message.respond(msgspec.json.encode(_scaled(live, message.data)))
 
     async def publish_inventory(inventory: WorkerInventory) -> None:
-        await records.publish(inventory)
+        try:
+            await records.publish(inventory)
+        except BusError as e:
+            log.warning("%s: the inventory cannot be said, the next one will be: %s", dgd, e)
 
     client = await core_client(records)
     engines = EventPlane(client)
@@ -94,6 +98,8 @@ async def run_live(live: LiveCluster, records: RecordBus, options: LiveOptions, 
                     group.create_task(executor(LocalScaler(live), records, dgd, "simulator").run(stop))
                 await live.run(engines.publish, publish_inventory, stop, until_drained=options.until_drained)
                 stop.set()
+    except BaseExceptionGroup as e:
+        raise first_error(e) from e
     finally:
         await client.close()
 
@@ -161,7 +167,11 @@ class BusScaler:
             raise Refused(reply.message)
 
     async def counts(self) -> Mapping[Role, int]:
-        last = await self._records.last(INVENTORY, self._dgd)
+        """None of them while nobody says, or nobody can read what is said."""
+        try:
+            last = await self._records.last(INVENTORY, self._dgd)
+        except RecordError:
+            return {}
         if last is None or not isinstance(last[0], WorkerInventory):
             return {}
         return {role: i.ready + i.draining for role, i in last[0].roles.items()}

@@ -34,6 +34,12 @@ from headrace.streams.cli.options import pairs
     help="With --live: of the frontend page.  [default: any]",
 )
 @click.option("--metrics-address", default="127.0.0.1", show_default=True, help="With --live: where the page listens.")
+@click.option(
+    "--follow/--no-follow",
+    default=True,
+    show_default=True,
+    help="With --live: carry out decisions; without, an executor asks for replicas on the bus.",
+)
 @click.option("--json", "as_json", is_flag=True, help="The whole report, with its timeline, as JSON.")
 def command(
     trace: str | None,
@@ -45,6 +51,7 @@ def command(
     speed: float | None,
     metrics_port: int,
     metrics_address: str,
+    follow: bool,
     as_json: bool,
     **flags: Any,
 ) -> None:
@@ -63,11 +70,11 @@ def command(
     flags["trace"] = trace
     overrides = pairs(sets)
     if live:
-        from headrace.streams.cli.simulate_live import run_live_command
+        from headrace.streams.cli.simulate_live import Page, run_live_command
 
         if speed is not None:
             overrides["clock.speed"] = speed
-        run_live_command(config_path, overrides, flags, metrics_address, metrics_port)
+        run_live_command(config_path, overrides, flags, Page(metrics_address, metrics_port), follow=follow)
         return
     from headrace.streams.cli.simulate_run import Job, run_job
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from headrace.connectors.simulator.live import LiveCluster
@@ -13,13 +14,22 @@ from headrace.streams.settings import Settings, load
 from headrace.streams.simulation import SimulationSettings, cluster_config, simulation_settings, trace_of
 
 
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Where the frontend's `/metrics` listens; port 0 = any free one."""
+
+    address: str
+    port: int
+
+
 def run_live_command(
-    config_path: str | None, overrides: Mapping[str, Any], flags: Mapping[str, Any], address: str, port: int
+    config_path: str | None, overrides: Mapping[str, Any], flags: Mapping[str, Any], page: Page, *, follow: bool
 ) -> None:
+    """`follow`: the cluster is its own executor."""
     logs()
     settings = load(config_path, overrides=overrides)
     chosen = simulation_settings(settings.edges.simulator, **flags)
-    options = LiveOptions(settings.edges.bus.prefix, address, port)
+    options = LiveOptions(settings.edges.bus.prefix, page.address, page.port, follow=follow)
     run_until_stopped(lambda stop: _run(settings, chosen, options, stop))
 
 

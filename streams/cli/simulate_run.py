@@ -1,9 +1,7 @@
 """Run a simulation and print its report; imported only when one is run."""
 
-import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
@@ -16,10 +14,11 @@ from rich.table import Table
 from headrace.connectors.simulator.config import SimulatorConfig
 from headrace.connectors.simulator.report import SimulationReport
 from headrace.connectors.simulator.simulate import Options, simulate
-from headrace.connectors.simulator.sweep import Comparison, FleetResult, candidate_fleets, compare, static_sweep
+from headrace.connectors.simulator.sweep import Comparison, FleetResult, candidate_fleets, compare
 from headrace.connectors.simulator.traces import Trace
 from headrace.schemas.config import PlannerConfig
 from headrace.schemas.errors import ConfigError
+from headrace.streams.fixed_fleets import fixed_fleets
 from headrace.streams.planner import Planner
 from headrace.streams.settings import load, read_file
 from headrace.streams.simulation import cluster_config, simulation_settings, trace_of
@@ -68,7 +67,7 @@ def run_job(job: Job, *, fleets: int, as_json: bool) -> None:
         results: list[FleetResult] = []
         if fleets:
             with step("fixed fleets") as progress:
-                results = _sweep(job, _fleets(job, report, fleets), progress)
+                results = fixed_fleets(job.trace, job.cluster, _fleets(job, report, fleets), progress)
     comparison = compare(results, report.goodput, report.gpu_hours) if results else None
     if as_json:
         sys.stdout.buffer.write(
@@ -83,17 +82,6 @@ def _fleets(job: Job, report: SimulationReport, limit: int) -> list[dict[str, in
         return candidate_fleets(job.trace, job.cluster, limit=limit)
     except ConfigError:  # no fleet meets the SLA: compare with the ones the run began and ended with
         return [f for f in (report.fleet_at_start, report.fleet_at_end) if all(f.values())]
-
-
-def _sweep(job: Job, fleets: Sequence[dict[str, int]], progress: Callable[[float], None]) -> list[FleetResult]:
-    """Every fixed fleet in a process of its own, as many at once as there are cores."""
-    results: dict[int, FleetResult] = {}
-    with ProcessPoolExecutor(max_workers=os.cpu_count()) as pool:
-        futures = {pool.submit(static_sweep, job.trace, job.cluster, [fleet]): i for i, fleet in enumerate(fleets)}
-        for future in as_completed(futures):
-            results[futures[future]] = future.result()[0]
-            progress(len(results) / len(fleets))
-    return [results[i] for i in sorted(results)]
 
 
 @contextmanager

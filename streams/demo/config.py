@@ -45,11 +45,21 @@ def speed_for(trace: Trace, seconds: float) -> float:
     return max(1.0, trace.duration_s / seconds)
 
 
+def patience(speed: float) -> dict[str, Any]:
+    """Ages in seconds of a clock that runs `speed` times as fast as the processes and the bus between them."""
+    return {
+        "fpm_stale_after_seconds": max(10.0, 0.5 * speed),
+        "inventory_stale_after_seconds": max(60.0, 3.0 * speed),
+        "max_clock_skew_seconds": max(30.0, speed),
+    }
+
+
 def write(folder: Path, raw: dict[str, Any], *, bus: str, metrics_port: int, speed: float) -> Path:
     """The configuration file that all processes of the demonstration share; time begins a little after now."""
     wall_origin = time.time() + START_IN_S
     config = {
         **PLANNER,
+        **patience(speed),
         "dgd": DGD,
         "simulator": SIMULATOR,
         **raw,
@@ -59,7 +69,7 @@ def write(folder: Path, raw: dict[str, Any], *, bus: str, metrics_port: int, spe
             "dynamo_fpm": {"namespace": "dynamo"},
             "frontend": {
                 "urls": [f"http://127.0.0.1:{metrics_port}/metrics"],
-                "interval_seconds": max(5.0, 0.5 * speed),
+                "interval_seconds": min(max(5.0, 0.5 * speed), PLANNER["throughput_adjustment_interval_seconds"] / 3),
                 "timeout_seconds": 4.0,
             },
         },

@@ -1,16 +1,17 @@
-"""The processes of the demonstration: started together, watched, and gone when it ends."""
+"""The processes of the demonstration: started together, watched, and gone when it ends, however it ends."""
 
 import asyncio
 import os
 import signal
 import socket
 import sys
-from asyncio.subprocess import DEVNULL, PIPE, Process
+from asyncio.subprocess import PIPE, Process
 from pathlib import Path
 
 from headrace.schemas.errors import HeadraceError
 
 GRACE_S = 5.0
+LONGEST_LINE = 16 * 1024 * 1024  # bytes; a report names every action
 
 
 def free_port() -> int:
@@ -26,28 +27,30 @@ class Processes:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._children: dict[str, Process] = {}
+        self._talking: set[str] = set()
 
-    async def start(self, name: str, *arguments: str, talks: bool = False) -> Process:
-        """Start `python ARGUMENTS`. With `talks` its stdout is ours to read."""
+    async def start(self, name: str, module: str, *arguments: str, talks: bool = False) -> Process:
+        """Start a module. With `talks` its stdout is ours to read, and it may end when it has nothing more to say."""
         with self._log(name).open("wb") as log:
             child = await asyncio.create_subprocess_exec(
-                sys.executable,
-                *arguments,
-                stdin=DEVNULL,
+                *(sys.executable, "-m", "headrace.streams.demo.child", module, *arguments),
+                stdin=PIPE,  # which ends with us
                 stdout=PIPE if talks else log,
                 stderr=log,
+                limit=LONGEST_LINE,
                 start_new_session=True,  # Ctrl-C is ours to pass on, in order
             )
         self._children[name] = child
+        if talks:
+            self._talking.add(name)
         return child
 
     def check(self) -> None:
         """Raises HeadraceError, with its last words, when a process has ended by itself."""
         for name, child in self._children.items():
-            if child.returncode not in (None, 0):
-                raise HeadraceError(
-                    f"the {name} process ended with status {child.returncode}: {self._last_words(name)}"
-                )
+            if child.returncode is None or (child.returncode == 0 and name in self._talking):
+                continue
+            raise HeadraceError(f"the {name} process ended with status {child.returncode}: {self._last_words(name)}")
 
     async def stop(self) -> None:
         """End them, politely first. Idempotent."""

@@ -14,6 +14,7 @@ from rich.live import Live
 
 from headrace.connectors.bus.embedded import EmbeddedNats
 from headrace.connectors.simulator.report import SimulationReport
+from headrace.connectors.simulator.sweep import candidate_fleets
 from headrace.connectors.simulator.traces import Trace
 from headrace.schemas.errors import HeadraceError
 from headrace.schemas.streams import STREAMS
@@ -21,15 +22,18 @@ from headrace.streams.cli.connect import Client, open_bus
 from headrace.streams.demo.config import SIMULATOR, speed_for, write
 from headrace.streams.demo.processes import Processes, free_port
 from headrace.streams.demo.simulator import Progress
-from headrace.streams.demo.summary import comparison, fixed_fleets, table
+from headrace.streams.demo.summary import comparison, table
 from headrace.streams.demo.view import render
 from headrace.streams.demo.watch import Watch, follow
+from headrace.streams.fixed_fleets import fixed_fleets
+from headrace.streams.runtime.groups import first_error
 from headrace.streams.settings import Settings, load
 from headrace.streams.simulation import cluster_config, simulation_settings, trace_of
 
 FRAMES_PER_S = 4
 PLAIN_EVERY_S = 10.0
 SETTLE_S = 3.0  # for the last acks to come in
+FLEETS = 10  # fixed ones to compare with
 
 
 @dataclass(slots=True)
@@ -61,35 +65,36 @@ class Demo:
             await records.bus.ensure(STREAMS.values())
             self.console.print(f"Bus on {bus}; watch it from another terminal: headrace decisions follow --bus {bus}")
             try:
-                await processes.start("planner", "-m", "headrace", "run", "-c", str(path))
-                await processes.start("executor", "-m", "headrace.streams.demo.executor", str(path))
+                await processes.start("planner", "headrace", "run", "-c", str(path))
+                await processes.start("executor", "headrace.streams.demo.executor", str(path))
                 simulator = await processes.start(
-                    "simulator", "-m", "headrace.streams.demo.simulator", str(path), str(port), talks=True
+                    "simulator", "headrace.streams.demo.simulator", str(path), str(port), talks=True
                 )
-                done = asyncio.Event()
                 async with asyncio.TaskGroup() as group:
+                    done = asyncio.Event()
                     group.create_task(follow(records, settings.edges.dgd, self.watch, done))
-                    group.create_task(self._listen(simulator, done))
-                    await self._show(settings, trace, processes, done, stop)
+                    listening = group.create_task(self._listen(simulator))
+                    await self._show(settings, trace, processes, stop)
                     done.set()
+                    listening.cancel()
+            except BaseExceptionGroup as e:
+                raise first_error(e) from e
             finally:
                 await processes.stop()
         if self.report is not None:
-            await self._sum_up(settings, trace)
+            await self._sum_up(settings, trace, stop)
 
-    async def _listen(self, simulator: Process, done: asyncio.Event) -> None:
+    async def _listen(self, simulator: Process) -> None:
         """Progress lines, and at the end the report."""
         assert simulator.stdout is not None
-        while not done.is_set() and (line := await simulator.stdout.readline()):
+        while (line := await simulator.stdout.readline()).endswith(b"\n"):
             try:
                 self.progress = msgspec.json.decode(line, type=Progress)
             except msgspec.ValidationError:
                 self.report = msgspec.json.decode(line, type=SimulationReport)
                 return
 
-    async def _show(
-        self, settings: Settings, trace: Trace, processes: Processes, done: asyncio.Event, stop: asyncio.Event
-    ) -> None:
+    async def _show(self, settings: Settings, trace: Trace, processes: Processes, stop: asyncio.Event) -> None:
         """Frames until the trace is through; without a terminal a line now and then."""
         until = None
         planner = settings.planner
@@ -127,14 +132,20 @@ class Demo:
         minutes = f"{p.at_s / 60:.1f} of {trace.duration_s / 60:.0f} min"
         return f"{minutes}: {load}; {roles}; {self.watch.issued} decisions, {self.watch.settled} settled"
 
-    async def _sum_up(self, settings: Settings, trace: Trace) -> None:
+    async def _sum_up(self, settings: Settings, trace: Trace, stop: asyncio.Event) -> None:
         assert self.report is not None
         config = cluster_config(simulation_settings(settings.edges.simulator), settings)
+
+        def look(_: float) -> None:
+            if stop.is_set():
+                raise HeadraceError("stopped")
+
         try:
             with self.console.status("The same trace on fixed fleets ..."):
-                results = await asyncio.to_thread(fixed_fleets, trace, config)
+                fleets = await asyncio.to_thread(candidate_fleets, trace, config, limit=FLEETS)
+                results = await asyncio.to_thread(fixed_fleets, trace, config, fleets, look)
         except HeadraceError as e:
             self.console.print(f"No fixed fleet to compare with: {e}")
-            return
+            results = []
         compared = comparison(self.report, results)
         self.console.print(table(self.report, compared, issued=self.watch.issued, settled=self.watch.settled))

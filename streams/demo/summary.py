@@ -1,24 +1,10 @@
 """The end of the demonstration: what was kept, what it cost, and what the best fixed fleet would have done."""
 
-from concurrent.futures import ProcessPoolExecutor
-
 from rich.console import RenderableType
 from rich.table import Table
 
-from headrace.connectors.simulator.config import SimulatorConfig
 from headrace.connectors.simulator.report import SimulationReport
-from headrace.connectors.simulator.sweep import Comparison, FleetResult, candidate_fleets, compare, static_sweep
-from headrace.connectors.simulator.traces import Trace
-
-FLEETS = 10
-
-
-def fixed_fleets(trace: Trace, config: SimulatorConfig) -> list[FleetResult]:
-    """Fixed fleets on the same trace, on a virtual clock, on all cores."""
-    fleets = candidate_fleets(trace, config, limit=FLEETS)
-    with ProcessPoolExecutor() as pool:
-        parts = pool.map(static_sweep, [trace] * len(fleets), [config] * len(fleets), [[fleet] for fleet in fleets])
-        return [result for part in parts for result in part]
+from headrace.connectors.simulator.sweep import Comparison, FleetResult, compare
 
 
 def comparison(report: SimulationReport, results: list[FleetResult]) -> Comparison:

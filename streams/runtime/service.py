@@ -15,6 +15,7 @@ from headrace.schemas.base import Record
 from headrace.schemas.errors import ConfigError
 from headrace.streams.runtime.clock import Clock, ScaledClock
 from headrace.streams.runtime.executors import executor_of
+from headrace.streams.runtime.groups import first_error
 from headrace.streams.runtime.node import NodeOptions, PlannerNode
 from headrace.streams.settings import DynamoFpmSettings, FrontendSettings, Settings
 
@@ -38,7 +39,7 @@ async def serve(
             for part in parts:
                 group.create_task(_until(part, stop))
     except BaseExceptionGroup as e:
-        raise _first(e) from e
+        raise first_error(e) from e
 
 
 async def _until(part: Any, stop: asyncio.Event) -> None:
@@ -47,16 +48,6 @@ async def _until(part: Any, stop: asyncio.Event) -> None:
         await part.run(stop)
     finally:
         stop.set()
-
-
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The error that began it: the first that is no cancellation."""
-    for e in group.exceptions:
-        if isinstance(e, BaseExceptionGroup):
-            return _first(e)
-        if not isinstance(e, asyncio.CancelledError):
-            return e
-    return group
 
 
 def _sources(settings: Settings, records: RecordBus, clock: Clock) -> list[Any]:
