@@ -18,6 +18,7 @@ from headrace.schemas.fpm_batch import FpmBatch
 from headrace.schemas.inventory import WorkerInventory
 from headrace.schemas.prediction import Prediction
 from headrace.schemas.proposal import Proposal
+from headrace.schemas.reasons import DeadLetterReason
 from headrace.schemas.tick_report import TickReport
 from headrace.schemas.traffic import TrafficWindow
 from headrace.streams.agents.fpm import FpmObserver
@@ -101,9 +102,14 @@ class Planner:
         `unknown_dgd`), of a kind that is no input (`not_an_input`), or with numbers that leave no room to go on
         (`invalid`); the planner is unharmed by any of them.
         """
+        if record.dgd != self.dgd:
+            raise RecordError(
+                f"record of DGD {record.dgd!r} reached the planner of {self.dgd!r}", reason=DeadLetterReason.UNKNOWN_DGD
+            )
+        return self._take(record, now)
+
+    def _take(self, record: Record, now: float) -> list[Record]:
         m = self._memory
-        if record.dgd != m.dgd:
-            raise RecordError(f"record of DGD {record.dgd!r} reached the planner of {m.dgd!r}", reason="unknown_dgd")
         match record:
             case FpmBatch():
                 return list(m.fpm.handle(record, now))
@@ -124,7 +130,9 @@ class Planner:
             case TickReport():
                 pass  # our own voice
             case _:
-                raise RecordError(f"{type(record).__name__} is no input of a planner", reason="not_an_input")
+                raise RecordError(
+                    f"{type(record).__name__} is no input of a planner", reason=DeadLetterReason.NOT_AN_INPUT
+                )
         return []
 
     def _traffic(self, window: TrafficWindow, now: float) -> None:
@@ -149,7 +157,8 @@ class Planner:
             return
         if record.revision >= HIGHEST:
             raise RecordError(
-                f"configuration revision {record.revision}: must be below 2^62, or none could follow", reason="invalid"
+                f"configuration revision {record.revision}: must be below 2^62, or none could follow",
+                reason=DeadLetterReason.INVALID,
             )
         try:
             config = planner_config(record.config)

@@ -232,7 +232,7 @@ def _too_much(worker: str, ranks: Mapping[Key, Rank]) -> RecordError | None:
     if len(ranks) >= MAX_RANKS:
         return RecordError(
             f"more than {MAX_RANKS} engine ranks in one role: worker ids are made up or the mapping is wrong",
-            reason=DeadLetterReason.INVALID,
+            reason=DeadLetterReason.TOO_MANY_WORKERS,
         )
     return None
 

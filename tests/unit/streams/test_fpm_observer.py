@@ -183,7 +183,7 @@ def test_made_up_worker_ids_do_not_fill_the_memory(observer):
     for start in range(0, MAX_RANKS + 500, 500):
         letters = observer.handle(batch("decode", 1.0, *(busy(str(i), 1) for i in range(start, start + 500))), 1.0)
     assert len(observer.ranks["decode"]) == MAX_RANKS
-    assert (observer.counters.bad, letters[0].reason) == (500, "invalid")
+    assert (observer.counters.bad, letters[0].reason) == (500, "too_many_workers")
 
 
 def test_a_role_that_is_not_planned_is_named_and_nothing_else(observer):
