@@ -92,10 +92,7 @@ class FpmObserver:
         return dead_letters(batch, refused, now) if refused else []
 
     def _keep_newest(self, batch: FpmBatch, usable: Usable, now: float, refused: Refused) -> list[Fpm]:
-        """Put each FPM where it belongs. Returns the iterations to learn from.
-
-        The hot path: one turn of the loop per engine iteration, which is why it calls nothing on its usual way.
-        """
+        """Put each FPM where it belongs; the iterations to learn from. The hot path: it calls nothing on its usual way."""
         ranks, skew, c, busy = self.ranks[batch.role], self.max_skew_s, self.counters, list[Fpm]()
         middle = batch.received_at if abs(batch.received_at - now) <= skew else now
         earliest, latest, oldest = middle - skew, middle + skew, now - self.stale_after_s
@@ -203,7 +200,7 @@ class FpmObserver:
         self.counters = Counters(**state["counters"])
         for role, ranks in state["ranks"].items():
             if role in self.models:
-                self.ranks[role] = {(r[0], r[1]): _rank(*r) for r in ranks}
+                self.ranks[role] = {(r[0], r[1]): _rank(r) for r in ranks}
         for role, rows in state["rows"].items():
             if role in self.models:
                 self.rows[role].load_state(rows)
@@ -242,8 +239,8 @@ def _packed(fpm: Fpm) -> list[Any]:
     return [str(fpm.counter_id), fpm.wall_time, astuple(fpm.scheduled_requests), astuple(fpm.queued_requests)]
 
 
-def _rank(worker: str, dp_rank: int, publisher: str, sequence: str, at: float, passes: int, packed: list[Any]) -> Rank:
-    counter, wall_time, scheduled, queued = packed
+def _rank(saved: list[Any]) -> Rank:
+    worker, dp_rank, publisher, sequence, at, passes, (counter, wall_time, scheduled, queued) = saved
     fpm = Fpm(
         worker_id=worker,
         dp_rank=dp_rank,
