@@ -92,7 +92,7 @@ class FpmObserver:
         return dead_letters(batch, refused, now) if refused else []
 
     def _keep_newest(self, batch: FpmBatch, usable: Usable, now: float, refused: Refused) -> list[Fpm]:
-        """Put each FPM where it belongs; the iterations to learn from. The hot path: it calls nothing on its usual way."""
+        """Put each FPM where it belongs; what to learn from. The hot path: it calls nothing on its usual way."""
         ranks, skew, c, busy = self.ranks[batch.role], self.max_skew_s, self.counters, list[Fpm]()
         middle = batch.received_at if abs(batch.received_at - now) <= skew else now
         earliest, latest, oldest = middle - skew, middle + skew, now - self.stale_after_s
