@@ -20,7 +20,9 @@ from headrace.schemas.errors import ConfigError
 WEIGHTS = (0.1, 0.2, 0.35, 0.5, 0.85)  # of the exponential means
 LIBRARIES = {"kalman": "filterpy", "arima": "pmdarima", "prophet": "prophet"}
 MEMBERS = ("smooth", "seasonal", *LIBRARIES)
-REFIT_EVERY = 32  # values: prophet; and arima's parameters
+FITTED_FROM = 48  # values; until then `arima` and `prophet` say the last value: their fits cost more than they tell
+REFIT_EVERY = 32  # values: prophet, and arima's parameters
+GROWTH = 2.0  # times as many values: arima's order
 
 
 class Auto:
@@ -180,9 +182,13 @@ def _members(name: str, log1p: bool, interval_s: float, window: int, kalman: dic
         case "arima":
             from headrace.models.forecast.arima import Arima
 
-            return {name: Arima(log1p=log1p, update_every=REFIT_EVERY)}
+            return {name: Arima(log1p=log1p, min_points=FITTED_FROM, growth=GROWTH, update_every=REFIT_EVERY)}
         case "prophet":
             from headrace.models.forecast.prophet import Prophet
 
-            return {name: Prophet(log1p=log1p, interval_s=interval_s, window=window, refit_every=REFIT_EVERY)}
+            window = max(window, FITTED_FROM)
+            prophet = Prophet(
+                log1p=log1p, min_points=FITTED_FROM, window=window, interval_s=interval_s, refit_every=REFIT_EVERY
+            )
+            return {name: prophet}
     raise ConfigError(f"member {name!r} of 'auto' is unknown: use {', '.join(MEMBERS)}")
