@@ -25,13 +25,14 @@ from headrace.schemas.base import Role
 from headrace.schemas.errors import BusError, ConfigError, HeadraceError, RecordError
 from headrace.schemas.inventory import WorkerInventory
 from headrace.schemas.streams import INVENTORY
-from headrace.streams.runtime.groups import first_error
+from headrace.streams.runtime.groups import run_together
 from headrace.streams.runtime.service import client_options
 
 log = logging.getLogger("headrace.simulator")
 
 POLL_S = 0.1
 PATIENCE_S = 5.0
+STOP_S = 2.0  # for what is under way when we are stopped
 
 
 class ScaleRequest(msgspec.Struct, frozen=True):
@@ -93,13 +94,10 @@ async def run_live(live: LiveCluster, records: RecordBus, options: LiveOptions, 
         await client.subscribe(scale_subject(options.prefix, dgd), cb=scale)
         async with MetricsServer(live.metrics, options.metrics_host, options.metrics_port) as server:
             log.info("%s: /metrics on %s", dgd, server.url)
-            async with asyncio.TaskGroup() as group:
-                if options.follow:
-                    group.create_task(executor(LocalScaler(live), records, dgd, "simulator").run(stop))
-                await live.run(engines.publish, publish_inventory, stop, until_drained=options.until_drained)
-                stop.set()
-    except BaseExceptionGroup as e:
-        raise first_error(e) from e
+            parts = [live.run(engines.publish, publish_inventory, stop, until_drained=options.until_drained)]
+            if options.follow:
+                parts.append(executor(LocalScaler(live), records, dgd, "simulator").run(stop))
+            await run_together(parts, stop, STOP_S)
     finally:
         await client.close()
 

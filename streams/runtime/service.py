@@ -15,9 +15,11 @@ from headrace.schemas.base import Record
 from headrace.schemas.errors import ConfigError
 from headrace.streams.runtime.clock import Clock, ScaledClock
 from headrace.streams.runtime.executors import executor_of
-from headrace.streams.runtime.groups import first_error
+from headrace.streams.runtime.groups import run_together
 from headrace.streams.runtime.node import NodeOptions, PlannerNode
 from headrace.streams.settings import DynamoFpmSettings, FrontendSettings, Settings
+
+STOP_S = 6.0  # for what is under way when we are stopped; a bus that is away would hold it for longer
 
 
 async def serve(
@@ -34,20 +36,7 @@ async def serve(
     parts: list[Any] = [node, *_sources(settings, records, clock)]
     if edges.executor is not None:
         parts.append(executor_of(edges.executor, records, edges.dgd))
-    try:
-        async with asyncio.TaskGroup() as group:
-            for part in parts:
-                group.create_task(_until(part, stop))
-    except BaseExceptionGroup as e:
-        raise first_error(e) from e
-
-
-async def _until(part: Any, stop: asyncio.Event) -> None:
-    """Run a part; when it ends, for whatever reason, the others end too."""
-    try:
-        await part.run(stop)
-    finally:
-        stop.set()
+    await run_together([part.run(stop) for part in parts], stop, STOP_S)
 
 
 def _sources(settings: Settings, records: RecordBus, clock: Clock) -> list[Any]:
