@@ -38,6 +38,7 @@ class Job:
     trace: Trace
     cluster: SimulatorConfig
     planner: PlannerConfig
+    seed: int
 
     @classmethod
     def of(cls, config_path: str | None, overrides: Mapping[str, Any], flags: Mapping[str, Any]) -> Self:
@@ -46,7 +47,7 @@ class Job:
         found = load(config_path, overrides={**defaults, **overrides})
         chosen = simulation_settings(found.edges.simulator, **flags)
         cluster = cluster_config(chosen, found)
-        return cls(trace_of(chosen), cluster, found.planner)
+        return cls(trace_of(chosen), cluster, found.planner, chosen.seed)
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +64,7 @@ def run_job(job: Job, *, fleets: int, as_json: bool) -> None:
         planner = Planner(job.planner, job.cluster.dgd, start=job.cluster.origin_s)
         planner.begin_epoch()
         with step("planning") as progress:
-            report = simulate(job.trace, job.cluster, planner, Options(progress=progress))
+            report = simulate(job.trace, job.cluster, planner, Options(seed=job.seed, progress=progress))
         results: list[FleetResult] = []
         if fleets:
             with step("fixed fleets") as progress:
@@ -92,7 +93,7 @@ def _bar(console: Console) -> Iterator[Any]:
         TextColumn("{task.percentage:3.0f} %"),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=console, transient=True) as progress:
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
 
         @contextmanager
         def step(name: str) -> Iterator[Callable[[float], None]]:
