@@ -14,6 +14,7 @@ COMMANDS = {
     "run": ("headrace.streams.cli.run", "Run the planner of a DGD, with its sources, on a bus."),
     "simulate": ("headrace.streams.cli.simulate", "Plan a trace on a virtual clock: goodput, GPU-hours, fixed fleets."),
     "profile": ("headrace.streams.cli.profile", "Show what was measured of engines before they serve."),
+    "forecast": ("headrace.streams.cli.forecast", "Judge forecasters on recorded load, and recommend one."),
     "decisions": ("headrace.streams.cli.decisions", "Follow, list and carry out decisions."),
     "streams": ("headrace.streams.cli.streams", "List the streams, or tail one."),
     "deadletters": ("headrace.streams.cli.deadletters", "List, show and requeue what could not be used."),
