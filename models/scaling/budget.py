@@ -110,6 +110,15 @@ def _shrink(fleet: Fleet, gpus: Mapping[Role, int], ceiling: int) -> dict[Role, 
             share = {role: (targets[role] - lowest[role]) / (ask[role] - lowest[role]) for role in spare}
             role = max(spare, key=lambda r: (share[r], gpus[r], targets[r] - lowest[r], r))
             targets[role] -= min(max(1, over // (STRIDE * gpus[role])), targets[role] - lowest[role])
+    return _refill(targets, ask, gpus, ceiling)
+
+
+def _refill(
+    targets: dict[Role, int], ask: Mapping[Role, int], gpus: Mapping[Role, int], ceiling: int
+) -> dict[Role, int]:
+    """Give back what still fits: a role with large replicas, shrunk by one, may leave room for several small ones."""
+    while able := [r for r in targets if targets[r] < ask[r] and gpus[r] <= ceiling - gpus_of(targets, gpus)]:
+        targets[min(able, key=lambda r: (targets[r] / ask[r], r))] += 1
     return targets
 
 

@@ -16,9 +16,6 @@ SHARED = "GPUs are shared out one replica at a time"
 
 Counts = Mapping[Role, int]
 
-LEFT_OVER = "replicas that were asked for and fit below the ceiling are not given back after shrinking (budget._shrink)"
-PAIRS_NOT_YET = {f"pair/{n}": LEFT_OVER for n in ("067", "090", "140", "164", "174", "184")}
-
 
 @checks("07_budget_single")
 def single(case: Case) -> str | None:
@@ -26,7 +23,7 @@ def single(case: Case) -> str | None:
     return _compare(case, {DECODE: i["desired"]}, {DECODE: i["engine_gpu"]}, {DECODE: case.expected["replicas"]})
 
 
-@checks("07_budget_pair", not_yet=PAIRS_NOT_YET)
+@checks("07_budget_pair")
 def pair(case: Case) -> str | None:
     i = case.input
     return _compare(

@@ -156,3 +156,10 @@ def test_a_hundred_thousand_replicas_take_no_longer_than_a_few():
     assert 100_000 - 8 < fitted.targets["prefill"] + 8 * fitted.targets["decode"] <= 100_000
     fitted = fit((10, 10), (1, 8), floor=1_000_000, ceiling=1_000_001, current=(10, 10))
     assert fitted.floor_unmet == 0
+
+
+def test_what_fits_below_the_ceiling_after_a_shrink_is_given_back() -> None:
+    # 10 x 2 + 4 x 4 GPUs against 16: one large replica fewer leaves room for small ones
+    fleet = Fleet({PREFILL: 10, DECODE: 4}, {PREFILL: 10, DECODE: 4}, {PREFILL: 0, DECODE: 0}, {PREFILL: 2, DECODE: 4})
+    fitted = fit_budget(fleet, Budget(-1, 16))
+    assert gpus_of(fitted.targets, {PREFILL: 2, DECODE: 4}) == 16
