@@ -2,7 +2,8 @@
 
 import pytest
 
-from headrace.models.scaling.budget import Budget, Fitted, Fleet, fit_budget
+from headrace.models.scaling.budget import Budget, Fitted, Fleet, fit_budget, gpus_of
+from headrace.schemas.base import DECODE, PREFILL
 from headrace.schemas.reasons import Reason
 
 
