@@ -33,6 +33,7 @@ log = logging.getLogger("headrace.planner")
 INPUTS: tuple[Stream, ...] = (FPM, TRAFFIC, INVENTORY, CONFIG, PREDICTIONS, PROPOSALS, ACKS)
 TAKE_OVER_TRIES = 5  # a former owner that still runs writes every tick; the second try has little left to read
 LOOK_S = 2.0  # without a message of the tail: then the bus is asked again where it ends
+CLOCK_CHECK_S = 60.0  # the longest sleep
 GRACE_S = 1.0  # for the tick under way when we are stopped
 MOST_LETTERS = 64  # dead letters that wait for the next tick
 
@@ -181,14 +182,17 @@ class PlannerNode:
 
     async def _tick_until(self, stop: asyncio.Event) -> None:
         while True:
-            await self.clock.sleep_until(self.planner.next_tick_at, stop)
+            look_again = self.clock.now() + CLOCK_CHECK_S
+            await self.clock.sleep_until(min(self.planner.next_tick_at, look_again), stop)
             if stop.is_set():
                 return
             await self._tick()
 
     async def _tick(self) -> None:
         now = self.clock.now()
-        records = self.planner.tick(now)
+        records = self.planner.tick(now)  # nothing where none is due; asking is how a clock set back is noticed
+        if not records:
+            return
         if self.planner.fenced:
             raise Fenced(f"{self.dgd}: a newer owner (epoch {self.planner.ledger.highest_epoch}) has decided")
         positions = dict(self.positions)
