@@ -98,6 +98,11 @@ class Site:
     def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text()
 
+    def tracebacks(self) -> list[str]:
+        """The logs that hold one."""
+        logs = [path.read_text() for path in self.folder.glob("*.log")]
+        return [log for log in logs if "Traceback" in log]
+
     def says(self, name: str, words: str) -> None:
         """Wait until a log holds the words."""
         self.until(lambda: words in self.log(name), lambda: self.log(name))
