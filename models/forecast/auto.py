@@ -149,7 +149,8 @@ class Auto:
             if list(state["members"]) != list(self._members):
                 raise ValueError(f"members are {list(self._members)}, not {list(state['members'])}")
             history = History.from_state(state["history"])
-            mixtures = tuple(Mixture.from_state(m, width - 2) for m in state["mixtures"])
+            learned = zip(HORIZONS, state["mixtures"], strict=True)
+            mixtures = tuple(Mixture.from_state(mixture, width - 2) for _, mixture in learned)
             spread = Spread.from_state(state["spread"])
             rows = [unpack(text, (-1, width)) for text in state["waiting"]]
             waiting = tuple(deque(found, maxlen=h) for found, h in zip(rows, HORIZONS, strict=True))
