@@ -61,8 +61,8 @@ async def test_twenty_kills_of_the_planner_leave_no_gap_no_repeat_and_no_stale_a
         ids = {w.window_id for w in windows}
         print(
             f"\n{KILLS} kills, {killed_before_first_tick} of them before a first tick: {found}; FPMs on the log "
-            f"{in_log}, counted {counters['fpm_seen']}, known as repeated {counters['fpm_duplicate']}; {len(windows)} traffic "
-            f"windows, {len(ids)} different"
+            f"{in_log}, counted {counters['fpm_seen']}, known as repeated {counters['fpm_duplicate']}; {len(windows)} "
+            f"traffic windows, {len(ids)} different"
         )
         assert found.clean
         assert found.decisions >= 5
