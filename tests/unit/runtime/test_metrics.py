@@ -1,0 +1,86 @@
+"""The planner's own metrics, out of its tick reports."""
+
+import math
+import socket
+
+import msgspec
+import pytest
+from decision_support import DGD, decision
+
+from headrace.schemas.errors import ConfigError
+from headrace.schemas.examples import EXAMPLES
+from headrace.schemas.tick_report import RoleReport, TickReport
+from headrace.streams.runtime.metrics import PREFIX, PlannerMetrics
+
+
+def report(*, role: RoleReport | None = None, **changed: object) -> TickReport:
+    found = EXAMPLES["ticks"]
+    assert isinstance(found, TickReport)
+    roles = {} if role is None else {"roles": {"decode": role}}
+    return msgspec.structs.replace(found, dgd=DGD, **roles, **changed)
+
+
+def value(metrics: PlannerMetrics, name: str, **labels: str) -> float | None:
+    return metrics.registry.get_sample_value(f"{PREFIX}_{name}", {"dgd": DGD, **labels})
+
+
+def test_ticks_and_decisions_are_counted() -> None:
+    metrics = PlannerMetrics()
+    metrics.take([report(), decision(0)])
+    metrics.take([report(), decision(1, advisory=True)])
+    assert value(metrics, "ticks_total") == 2
+    assert value(metrics, "decisions_total", advisory="false") == 1
+    assert value(metrics, "decisions_total", advisory="true") == 1
+
+
+def test_what_the_last_tick_did_not_know_is_nan() -> None:
+    metrics = PlannerMetrics()
+    metrics.take([report(load={"requests_per_s": 4.0}, forecast={"requests_per_s": 5.0})])
+    assert value(metrics, "observed_requests_per_second") == 4.0
+    assert value(metrics, "predicted_requests_per_second") == 5.0
+    metrics.take([report(load={}, forecast={})])
+    assert math.isnan(value(metrics, "observed_requests_per_second") or 0.0)
+    assert math.isnan(value(metrics, "predicted_requests_per_second") or 0.0)
+
+
+def test_an_unknown_count_is_nan_and_a_known_zero_is_zero() -> None:
+    metrics = PlannerMetrics()
+    metrics.take([report(role=RoleReport(current=None, target=0))])
+    assert math.isnan(value(metrics, "replicas", role="decode") or 0.0)
+    assert value(metrics, "target_replicas", role="decode") == 0
+
+
+def test_an_estimate_stays_while_its_loop_is_not_due() -> None:
+    metrics = PlannerMetrics()
+    metrics.take([report(loops=["load"], role=RoleReport(current=1, estimated={"itl_ms": 12.0}))])
+    metrics.take([report(loops=[], role=RoleReport(current=1))])
+    assert value(metrics, "estimated_itl_ms", role="decode") == 12.0
+    metrics.take([report(loops=["load"], role=RoleReport(current=1))])
+    assert math.isnan(value(metrics, "estimated_itl_ms", role="decode") or 0.0)
+
+
+def test_the_reason_of_a_loop_that_ran_is_the_one_state_that_is_set() -> None:
+    metrics = PlannerMetrics()
+    metrics.take([report(loops=["load"], role=RoleReport(current=1, load_reason="scale_up"))])
+    name = f"{PREFIX}_load_scaling_decision"
+    states = {
+        sample.labels[name]: sample.value
+        for family in metrics.registry.collect()
+        for sample in family.samples
+        if sample.name == name
+    }
+    assert [state for state, is_set in states.items() if is_set] == ["scale_up"]
+
+
+def test_a_reason_from_a_later_version_changes_nothing() -> None:
+    metrics = PlannerMetrics()
+    metrics.take([report(loops=["load"], role=RoleReport(current=1, load_reason="by_magic"))])
+    assert value(metrics, "replicas", role="decode") == 1
+
+
+def test_a_port_that_is_taken_is_a_configuration_error() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(ConfigError, match="set PLANNER_PROMETHEUS_PORT to a free one"):
+            PlannerMetrics().serve(taken.getsockname()[1])
