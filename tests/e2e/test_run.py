@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import world
 from cli_site import DGD, Site, bus_at, live_config, read_all, until_there
-from nats_support import nats_server
+from nats_support import kill_server, nats_server
 
 from headrace.connectors.bus.records import RecordBus
 from headrace.schemas.ack import AckStatus, DecisionAck
@@ -192,6 +192,24 @@ async def test_its_metrics_can_be_scraped(town: Town) -> None:
     assert f"metrics port {port} on 127.0.0.1: " in second.stderr
     assert planner.poll() is None
     assert town.site.stop(planner) == 0
+
+
+@pytest.mark.slow
+async def test_a_planner_whose_bus_has_gone_ends_in_peace_and_goes_on_later(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    with nats_server(tmp_path / "nats") as server:
+        sources = {"dynamo_fpm": {"namespace": "dynamo"}, "inventory": {"prefill": 1, "decode": 1}}
+        site.write(live_config(bus=server.url, sources=sources, executor={"dry_run": True}))
+        planner = site.start("planner", "run", "-c", "planner.yaml")
+        site.says("planner", "planning in epoch 1")
+        await asyncio.to_thread(kill_server, server)
+        site.says("planner", "lost NATS")
+        assert site.stop(planner) == 0
+        await asyncio.to_thread(server.start)
+        planner = site.start("planner", "run", "-c", "planner.yaml")
+        site.says("planner", "planning in epoch 2")
+        assert site.stop(planner) == 0
+    assert site.tracebacks() == []
 
 
 async def test_a_bus_that_is_away_at_the_start_is_an_error_of_its_own(tmp_path: Path) -> None:
