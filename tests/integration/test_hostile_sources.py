@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 import world
+from descendants import needs_proc
 from hostile import DGD, MiB, Victim, victim
 from metrics_support import page
 from nats.aio.client import Client
@@ -273,6 +274,7 @@ async def test_headers_that_are_none_cost_no_iteration(planner: Victim) -> None:
 
 
 @pytest.mark.slow
+@needs_proc
 async def test_a_flood_of_made_up_workers_is_bounded_and_the_ticks_go_on(planner: Victim) -> None:
     workers, known = 45_000, 20_000
     async with engines(planner) as client:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 import world
+from descendants import needs_proc
 from hostile import DGD, MiB, Victim, victim
 from nats import errors
 from nats_support import nats_server
@@ -269,6 +270,7 @@ async def test_the_publisher_of_a_message_beyond_the_server_s_limit_is_told(tmp_
 
 
 @pytest.mark.slow
+@needs_proc
 async def test_the_planner_s_memory_does_not_grow_with_what_is_thrown_at_it(planner: Victim) -> None:
     rounds, thrown = 4, 0
     seen: list[float] = []
