@@ -32,7 +32,7 @@ KNOWN_PURE = (
     "decimal", "difflib", "enum", "fractions", "functools", "graphlib", "hashlib", "heapq", "itertools", "json",
     "keyword", "math", "numbers", "operator", "re", "statistics", "string", "struct", "textwrap", "types", "typing",
     "unicodedata", "urllib.parse", "warnings", "zlib",
-    "filterpy", "msgspec", "numpy", "pandas", "pmdarima", "prophet", "scipy", "statsmodels",
+    "cmdstanpy", "filterpy", "msgspec", "numpy", "pandas", "pmdarima", "prophet", "scipy", "statsmodels",
     "threadpoolctl", "yaml",
     "headrace.schemas", "headrace.models", "headrace.streams.agents", "headrace.streams.planner",
 )

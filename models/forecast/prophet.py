@@ -37,6 +37,7 @@ class ProphetFit:
     def run(self) -> FitResult:
         """Raises ImportError where prophet is not installed; a series that it cannot fit is a failure."""
         import pandas
+        from cmdstanpy import disable_logging  # the solver's; it comes with prophet
         from prophet import Prophet as Model
 
         n = len(self.values)
@@ -44,7 +45,8 @@ class ProphetFit:
         times = pandas.Timestamp(EPOCH) + pandas.to_timedelta(seconds, unit="s")
         try:
             model = Model(uncertainty_samples=0)
-            model.fit(pandas.DataFrame({"ds": times[:n], "y": self.values}))
+            with disable_logging():
+                model.fit(pandas.DataFrame({"ds": times[:n], "y": self.values}))
             path = model.predict(pandas.DataFrame({"ds": times[n:]}))["yhat"].to_numpy(dtype=np.float64)
         except UNFIT as e:
             return FitResult(KIND, self.at, self.newest, None, f"{type(e).__name__}: {e}")

@@ -28,7 +28,8 @@ class Spread:
         """Of horizon number `row`: what came, what had been foretold, the largest value seen until then."""
         unit = max(forecast, LEAST_LEVEL * largest)
         if unit > 0:
-            self.residuals[row].append(rounded(min((value - forecast) / unit, MOST_RELATIVE)))
+            error = min(value - forecast, MOST_RELATIVE * unit)
+            self.residuals[row].append(rounded(error / unit))
 
     def quantiles(
         self, levels: Sequence[float], steps: int, forecast: float, largest: float

@@ -14,7 +14,7 @@ import pytest
 ROOMS = ("connectors", "models", "schemas", "streams")
 BUILT_FROM = (*ROOMS, "headrace", "pyproject.toml", "README.md", "LICENSE", "NOTICE")
 LEFTOVERS = shutil.ignore_patterns("__pycache__", "*.egg-info", "*.pyc", ".*")
-EXTRAS = {"aiokafka", "faust", "mode", "pandas", "pmdarima", "prophet", "threadpoolctl"}  # brought by an extra alone
+EXTRAS = {"aiokafka", "cmdstanpy", "faust", "mode", "pandas", "pmdarima", "prophet", "threadpoolctl"}  # of extras
 
 IMPORT_ALL = f"""
 import importlib, pkgutil, headrace
