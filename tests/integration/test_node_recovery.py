@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 import world
+from bus_support import eventually
 from nats_support import fresh_prefix, nats_server
 from node_support import DGD, START, Lab, Running, lab_on
 
@@ -291,3 +292,18 @@ async def test_a_start_in_the_slot_of_the_last_tick_waits_for_the_next(lab: Lab)
     await asyncio.sleep(0.3)
     assert again.said == []
     assert (await again.tick()).tick == node.reports[0].tick + 1
+
+
+async def test_a_clock_that_has_gone_back_is_said_and_no_tick_is_run_twice(
+    lab: Lab, caplog: pytest.LogCaptureFixture
+) -> None:
+    lab.clock.move(START + 1000)
+    await (await lab.node()).stopped()
+    lab.clock.move(START)
+    again = await lab.start()
+    await eventually(lambda: "the clock has gone back: no tick for the next 1005 s" in caplog.text)
+    assert again.said == []
+    lab.clock.move(START + 1005)
+    await again.started()
+    slots = [report.tick for report in await lab.reports()]
+    assert slots == sorted(set(slots))
