@@ -24,7 +24,7 @@ VARIANTS = [
     for log1p in (False, True)
 ]
 every = pytest.mark.parametrize(("name", "options"), VARIANTS)
-few = settings(max_examples=5, suppress_health_check=[HealthCheck.too_slow])
+few = settings(max_examples=3, suppress_health_check=[HealthCheck.too_slow])
 values = st.one_of(st.just(0.0), st.floats(0, 1e3), st.floats(0, 1e15))
 series = st.lists(values, min_size=6, max_size=25)
 
