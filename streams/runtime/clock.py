@@ -4,6 +4,8 @@ import asyncio
 import time
 from typing import Protocol
 
+SLACK_S = 1.0  # by which two clocks of one machine may part while one waits; more is a clock that was set back
+
 
 class Clock(Protocol):
     def now(self) -> float:
@@ -13,7 +15,7 @@ class Clock(Protocol):
         """A time of the broker's wall clock in the planner's time base."""
 
     async def sleep_until(self, at: float, stop: asyncio.Event) -> None:
-        """Wait until `at`, or until `stop` is set."""
+        """Wait until `at`, until `stop` is set, or until it shows that the clock was set back meanwhile."""
 
 
 class ScaledClock:
@@ -34,13 +36,15 @@ class ScaledClock:
         return self.origin + (wall_s - self.wall_origin) * self.speed
 
     async def sleep_until(self, at: float, stop: asyncio.Event) -> None:
-        while not stop.is_set():
+        loop = asyncio.get_running_loop()
+        give_up = loop.time() + max(0.0, at - self.now()) / self.speed + SLACK_S
+        while not stop.is_set() and loop.time() < give_up:
             wall_left = (at - self.now()) / self.speed
             if wall_left <= 0:
                 return
             # An event-loop timer may fire early by its resolution; the loop asks the clock again.
             try:
-                async with asyncio.timeout(min(wall_left, 60.0)):
+                async with asyncio.timeout(min(wall_left, give_up - loop.time(), 60.0)):
                     await stop.wait()
             except TimeoutError:
                 continue

@@ -58,7 +58,9 @@ class HandClock:
     async def sleep_until(self, at: float, stop: asyncio.Event) -> None:
         stopping = asyncio.create_task(stop.wait())
         try:
-            while self.at < at and not stop.is_set():
+            before = self.at
+            while before <= self.at < at and not stop.is_set():
+                before = self.at
                 moved = asyncio.create_task(self._moved.wait())
                 await asyncio.wait((stopping, moved), return_when=asyncio.FIRST_COMPLETED)
                 moved.cancel()

@@ -54,6 +54,15 @@ async def test_a_time_that_has_passed_is_not_waited_for() -> None:
     await system_clock().sleep_until(0.0, asyncio.Event())
 
 
+async def test_a_clock_that_is_set_back_while_one_sleeps_is_not_waited_for(wall: list[float]) -> None:
+    clock = system_clock()
+    sleeping = asyncio.create_task(clock.sleep_until(1000.1, asyncio.Event()))
+    await asyncio.sleep(0)
+    wall[0] = 10.0
+    await asyncio.wait_for(sleeping, 20)
+    assert clock.now() == 10.0
+
+
 async def test_a_stop_wakes_a_sleeper() -> None:
     stop = asyncio.Event()
     sleeping = asyncio.create_task(system_clock().sleep_until(1e12, stop))
