@@ -8,7 +8,7 @@ docs/configuration.md is made from the fields and their comments.
 import math
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import msgspec
 from msgspec import Meta
@@ -165,7 +165,7 @@ def planner_config(raw: Mapping[str, Any]) -> PlannerConfig:
     try:
         config = msgspec.convert(named, PlannerConfig)
     except msgspec.ValidationError as e:
-        raise ConfigError(f"planner configuration: {e}") from e
+        raise ConfigError(f"planner configuration: {e}{_given(str(e), named)}") from e
     for check in (_check_loops, _check_intervals, _check_budgets, _check_thresholds):
         check(config)
     return config
@@ -179,6 +179,16 @@ def unknown_key(key: str, known: Iterable[str]) -> str:
     near = get_close_matches(key[:_SHOWN], list(known), n=1)
     hint = f": did you mean {near[0]!r}?" if near else ": see docs/configuration.md for the known ones"
     return f"unknown key {shown!r}{hint}"
+
+
+def _given(message: str, raw: Mapping[str, Any]) -> str:
+    """The value that a message of msgspec is about, and what would do where there is a choice."""
+    path = message.rpartition("`$.")[2].rstrip("`")
+    if "`$." not in message or path not in raw:
+        return ""
+    kind = next(f.type for f in msgspec.structs.fields(PlannerConfig) if f.name == path)
+    choice = ", ".join(get_args(kind)) if get_origin(kind) is Literal else ""
+    return f", not {raw[path]!r}" + (f"; it may be {choice}" if choice else "")
 
 
 def _check_loops(c: PlannerConfig) -> None:

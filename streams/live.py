@@ -60,9 +60,15 @@ def nats_of(records: RecordBus) -> NatsBus:
 
 async def core_client(records: RecordBus) -> Client:
     """A plain connection to the bus's own server; it reconnects for ever."""
+
+    async def failed(error: Exception) -> None:
+        log.debug("NATS: %s", error)  # it reconnects; what was lost meanwhile is counted
+
     bus = nats_of(records)
     client = Client()
-    await client.connect(servers=list(bus.options.servers), max_reconnect_attempts=-1, **client_options(bus))
+    await client.connect(
+        servers=list(bus.options.servers), max_reconnect_attempts=-1, error_cb=failed, **client_options(bus)
+    )
     return client
 
 

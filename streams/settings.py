@@ -75,7 +75,7 @@ class ExecutorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     exec: str | None = None  # a command per decision
     dry_run: bool = False
-    timeout_seconds: Positive = 1800.0
+    timeout_seconds: Positive = 600.0
 
 
 class ClockSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -118,11 +118,27 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 SECTIONS = tuple(f.name for f in msgspec.structs.fields(Edges))
 
 
+class _OnceLoader(yaml.SafeLoader):
+    """YAML as it should be: a key that stands twice in one mapping is an error, not a silent choice of the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"{key.value!r} stands there twice", key.start_mark
+                    )
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
 def read_file(path: str | Path) -> dict[str, Any]:
     """The mapping in a YAML or JSON file, or in JSON given inline. Raises ConfigError naming the file."""
     inline = str(path).lstrip().startswith("{")
     try:
-        raw = yaml.safe_load(str(path) if inline else Path(path).read_text(encoding="utf-8"))
+        text = str(path) if inline else Path(path).read_text(encoding="utf-8")
+        raw = yaml.load(text, Loader=_OnceLoader)
     except OSError as e:
         raise ConfigError(f"configuration file {path} cannot be read: {e.strerror}") from e
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as e:
@@ -223,20 +239,22 @@ def _plain(message: str, raw: Mapping[str, Any]) -> str:
         return f"dgd {raw['dgd']!r} is no name of a deployment: write NAMESPACE/NAME, for example ml/llama-70b"
     if "unknown field" not in message:
         return message
-    wrong = message.split("`")[1]
-    known = {f.name for kind in _STRUCTS for f in msgspec.structs.fields(kind)}
-    return f"{message}: {unknown_key(wrong, known)}"
+    wrong, path = message.split("`")[1], message.split("`$")[-1].rstrip("`").strip(".")
+    kind = SECTION_STRUCTS.get(path)
+    return (
+        message if kind is None else f"{message}: {unknown_key(wrong, [f.name for f in msgspec.structs.fields(kind)])}"
+    )
 
 
-_STRUCTS = (
-    Scheduling,
-    BusSettings,
-    DynamoFpmSettings,
-    FrontendSettings,
-    ReplaySettings,
-    SourceSettings,
-    ExecutorSettings,
-    ClockSettings,
-    MetricsSettings,
-    Edges,
-)
+SECTION_STRUCTS: dict[str, type[msgspec.Struct]] = {
+    "": Edges,
+    "bus": BusSettings,
+    "sources": SourceSettings,
+    "sources.dynamo_fpm": DynamoFpmSettings,
+    "sources.frontend": FrontendSettings,
+    "sources.replay": ReplaySettings,
+    "executor": ExecutorSettings,
+    "clock": ClockSettings,
+    "metrics": MetricsSettings,
+    "scheduling": Scheduling,
+}

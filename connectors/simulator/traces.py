@@ -20,6 +20,7 @@ import msgspec
 from headrace.schemas.errors import ConfigError
 
 AZURE_COLUMNS = ["TIMESTAMP", "ContextTokens", "GeneratedTokens"]
+LONGEST_SPAN_S = 31 * 86_400.0
 MAX_TOKENS = 100_000_000  # no context is that long; a larger number is a unit mistake
 
 Row = tuple[float, int, int]  # arrival in seconds, isl, osl
@@ -74,8 +75,20 @@ def load_trace(path: str | Path) -> Trace:
     if not rows:
         raise ConfigError(f"{path}: has no requests: a trace needs at least one")
     start = min(row[0] for row in rows)
+    _check_span(path, rows, start)
     name = path.name.removesuffix(".gz").rpartition(".")[0]
     return trace_of(name, ((at - start, isl, osl) for at, isl, osl in rows))
+
+
+def _check_span(path: Path, rows: list[Row], start: float) -> None:
+    """One wild timestamp would be simulated second by second."""
+    last = max(range(len(rows)), key=lambda i: rows[i][0])
+    span_s = rows[last][0] - start
+    if span_s > LONGEST_SPAN_S:
+        raise ConfigError(
+            f"{path}: request {last + 1} comes {span_s / 86_400:.0f} days after the first: a trace may span "
+            f"{LONGEST_SPAN_S / 86_400:.0f} days; repair its timestamp (milliseconds in JSONL), or cut the trace"
+        )
 
 
 def _open(path: Path) -> TextIO:

@@ -44,7 +44,7 @@ class DynamoFpmOptions:
     routes: tuple[Route, ...]
     name: str = "dynamo-fpm"
     namespace: str | None = None
-    flush_s: float = 0.05
+    flush_s: float = 0.02
     max_items: int = MANY_ITEMS
     keep_items: int = 100_000
     connect: Mapping[str, Any] = field(default_factory=dict)

@@ -137,7 +137,9 @@ import sys
 from headrace.connectors.simulator.config import from_preset
 from headrace.connectors.simulator.loads import LoadSpec, generate
 from headrace.streams.fixed_fleets import fixed_fleets
+import signal
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests in the background ignores it
     trace = generate(LoadSpec(shape="hour", duration_s=7200, requests_per_s=50, peak_requests_per_s=50))
     config = from_preset("8b", {"prefill": 9, "decode": 9})
     def say(share):

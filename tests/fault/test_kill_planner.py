@@ -13,7 +13,8 @@ from planner_process import start_planner
 from headrace.schemas.streams import ACKS, DECISIONS, FPM, TICKS, TRAFFIC
 
 KILLS = 20
-SPEED = 40.0
+SPEED = 60.0
+HOUR_S = 3600.0
 
 
 async def new_decision_or(deployed: Deployment, seconds: float) -> None:
@@ -49,6 +50,7 @@ async def test_twenty_kills_of_the_planner_leave_no_gap_no_repeat_and_no_stale_a
             killed_before_first_tick += (ticks and ticks.position) == (after and after.position)
         planner = await start_planner(deployed.config, log)
         await asyncio.sleep(6.0)
+        await deployed.clock.sleep_until(deployed.clock.origin + HOUR_S, asyncio.Event())
         planner.terminate()
         assert await planner.wait() == 0, log.read_text()
         decisions, acks, ticks_all = [await deployed.read_all(s) for s in (DECISIONS, ACKS, TICKS)]
@@ -59,10 +61,11 @@ async def test_twenty_kills_of_the_planner_leave_no_gap_no_repeat_and_no_stale_a
         in_log = distinct_fpms(batch for batch, at in await deployed.read_pairs(FPM) if at <= position)
         counters = last.counters
         ids = {w.window_id for w in windows}
+        span_s = last.at - deployed.clock.origin
         print(
-            f"\n{KILLS} kills, {killed_before_first_tick} of them before a first tick: {found}; FPMs on the log "
-            f"{in_log}, counted {counters['fpm_seen']}, known as repeated {counters['fpm_duplicate']}; {len(windows)} "
-            f"traffic windows, {len(ids)} different"
+            f"\n{span_s:.0f} simulated seconds, {KILLS} kills, {killed_before_first_tick} of them before a first tick: "
+            f"{found}; FPMs on the log {in_log}, counted {counters['fpm_seen']}, repeated {counters['fpm_duplicate']}; "
+            f"{len(windows)} traffic windows, {len(ids)} different"
         )
         assert found.clean
         assert found.decisions >= 5
