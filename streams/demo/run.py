@@ -113,9 +113,9 @@ class Demo:
                 if self.report is not None and until is None:
                     until = loop.time() + SETTLE_S
                 processes.check()
-                if picture is not None:
+                if picture is not None and self.report is None:  # afterwards the deployment is gone, and it would show
                     picture.update(frame())
-                elif loop.time() >= said_at + PLAIN_EVERY_S:
+                elif picture is None and loop.time() >= said_at + PLAIN_EVERY_S:
                     said_at = loop.time()
                     self.console.print(self._line(trace), highlight=False)
                 await asyncio.sleep(1 / FRAMES_PER_S)

@@ -86,7 +86,7 @@ def _roles(watch: Watch, sla: tuple[float, float]) -> RenderableType:
     if tick is None:
         return Text("no tick yet")
     table = Table(box=None, header_style="dim", pad_edge=False)
-    for name in ("role", "ready", "starting", "draining", "floor", "estimated", "seen", "target", "reason"):
+    for name in ("role", "ready", "starting", "draining", "wanted", "estimated", "seen", "target", "reason"):
         table.add_column(name, justify="left" if name in ("role", "reason") else "right")
     for role, report in sorted(tick.roles.items(), key=lambda pair: pair[0] != "prefill"):
         table.add_row(role, *_counts(watch, role, report), *_latency(report, tick.load, sla), report.reason)
@@ -96,7 +96,8 @@ def _roles(watch: Watch, sla: tuple[float, float]) -> RenderableType:
 def _counts(watch: Watch, role: str, report: RoleReport) -> list[str]:
     found = watch.inventory.roles.get(role) if watch.inventory else None
     counts = ["?"] * 3 if found is None else [str(found.ready), str(found.starting), str(found.draining)]
-    return [*counts, "-" if report.floor is None else str(report.floor)]
+    wanted = report.known.get("wanted", report.floor)
+    return [*counts, "-" if wanted is None else f"{wanted:.0f}"]
 
 
 def _latency(report: RoleReport, load: dict[str, float], sla: tuple[float, float]) -> list[RenderableType]:
