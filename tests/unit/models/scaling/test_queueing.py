@@ -4,8 +4,6 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from headrace.models.perf.latency import EngineLimits
 from headrace.models.perf.line import Line
@@ -25,8 +23,6 @@ MIXED = Line(intercept_s=0.005, per_prefill_token_s=20e-6, per_decode_request_s=
 LIMITS = EngineLimits(max_num_batched_tokens=2048, max_num_seqs=256, max_kv_tokens=400_000)
 TARGETS = Targets(ttft_s=0.3, itl_s=0.020, late_share=0.03, batch_deviations=1.0)
 DEMAND = Demand(requests_per_s=20.0, isl=1000.0, osl=200.0)
-
-rates = st.floats(0.0, 2000.0)
 
 
 def test_the_wait_of_an_m_m_1_queue_is_the_textbooks() -> None:
@@ -105,20 +101,3 @@ def test_an_aggregated_engine_pays_for_prompts_and_batch_together() -> None:
     both = agg_engines(DEMAND, MIXED, LIMITS, TARGETS)
     assert both.met
     assert both.engines > decode_engines(DEMAND, DECODE, LIMITS, TARGETS).engines
-
-
-@given(low=rates, high=rates)
-def test_more_demand_never_needs_fewer_engines(low: float, high: float) -> None:
-    low, high = sorted((low, high))
-    a, b = replace(DEMAND, requests_per_s=low), replace(DEMAND, requests_per_s=high)
-    assert prefill_engines(a, PREFILL, TARGETS).engines <= prefill_engines(b, PREFILL, TARGETS).engines
-    assert decode_engines(a, DECODE, LIMITS, TARGETS).engines <= decode_engines(b, DECODE, LIMITS, TARGETS).engines
-    assert agg_engines(a, MIXED, LIMITS, TARGETS).engines <= agg_engines(b, MIXED, LIMITS, TARGETS).engines
-
-
-@given(rate=rates, share=st.floats(0.001, 0.5), slack=st.floats(0.05, 5.0))
-def test_the_share_that_is_late_is_kept(rate: float, share: float, slack: float) -> None:
-    targets = replace(TARGETS, ttft_s=slack, late_share=share)
-    found = prefill_engines(replace(DEMAND, requests_per_s=rate), PREFILL, targets)
-    left = late_share(rate / found.engines, 0.030, (1.0 / found.engines + 1.0) / 2.0, slack - 0.045)
-    assert not found.met or left <= share
