@@ -11,6 +11,11 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# How properties are tried: no deadline (the machine may be busy), and the same examples on every run.
+settings.register_profile("headrace", deadline=None, derandomize=True)
+settings.load_profile("headrace")
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared"
