@@ -184,7 +184,7 @@ def unknown_key(key: str, known: Iterable[str]) -> str:
 def _given(message: str, raw: Mapping[str, Any]) -> str:
     """The value that a message of msgspec is about, and what would do where there is a choice."""
     path = message.rpartition("`$.")[2].rstrip("`")
-    if "`$." not in message or path not in raw:
+    if "`$." not in message or path not in raw or "unknown field" in message:
         return ""
     kind = next(f.type for f in msgspec.structs.fields(PlannerConfig) if f.name == path)
     choice = ", ".join(get_args(kind)) if get_origin(kind) is Literal else ""

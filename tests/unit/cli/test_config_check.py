@@ -71,7 +71,7 @@ def test_it_says_what_would_run(check) -> None:
         "frontends http://frontend-0:8000/metrics every 5 s",
         "declared inventory decode 2, prefill 1",
         "http://127.0.0.1:9085/metrics",
-        "'sh scale.sh' for each decision, up to 1800 s",
+        "'sh scale.sh' for each decision, up to 600 s",
     ):
         assert text in lines
 
