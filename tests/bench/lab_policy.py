@@ -163,7 +163,7 @@ class LabPolicy:
 
 
 def make_policy(ttft_ms: float, itl_ms: float) -> LabPolicy:
-    """For `peer_sim.py TRACE TTFT ITL lab_policy:make_policy`."""
+    """The policy under this SLA, for the driver of the simulator."""
     over = json.loads(os.environ.get("HEADRACE_LAB_CONFIG", "{}"))
     policy = LabPolicy({**DEFAULTS, "ttft_ms": ttft_ms, "itl_ms": itl_ms, **over})
     bench = os.environ.get("HEADRACE_LAB_BENCH")
