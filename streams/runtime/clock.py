@@ -65,7 +65,3 @@ class VirtualClock:
     async def sleep_until(self, at: float, stop: asyncio.Event) -> None:
         self.at = max(self.at, at)
         await asyncio.sleep(0)
-
-
-def system_clock() -> ScaledClock:
-    return ScaledClock()

@@ -137,6 +137,10 @@ async def test_processes_that_migrate_at_once_agree(server: EmbeddedNats, prefix
     for bus in buses:
         await bus.publish(Outgoing("fpm", A, b"1"))
         await bus.close()
+    async with await nats.connect(server.url) as operator:
+        for stream in STREAMS.values():
+            info = await operator.jetstream().stream_info(f"{prefix}_{stream.name}".upper())
+            assert info.config.max_bytes == (-1 if stream.last_only else MiB)  # one record a DGD is bound enough
 
 
 async def test_two_prefixes_on_one_server_do_not_meet(server: EmbeddedNats) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from headrace.streams.cli.run_service import clock_of
 from headrace.streams.runtime import clock as module
-from headrace.streams.runtime.clock import ScaledClock, VirtualClock, system_clock
+from headrace.streams.runtime.clock import ScaledClock, VirtualClock
 from headrace.streams.settings import ClockSettings
 
 
@@ -19,8 +19,8 @@ def wall(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_with_the_defaults_it_is_the_wall_clock(wall: list[float]) -> None:
-    assert system_clock().now() == clock_of(ClockSettings()).now() == 1000.0
-    assert system_clock().of_wall(1234.5) == 1234.5
+    assert ScaledClock().now() == clock_of(ClockSettings()).now() == 1000.0
+    assert ScaledClock().of_wall(1234.5) == 1234.5
 
 
 def test_a_scaled_clock_runs_as_many_times_as_fast_from_its_origin(wall: list[float]) -> None:
@@ -44,18 +44,18 @@ def test_a_configured_clock_needs_one_of_both_origins(wall: list[float], setting
 
 
 async def test_it_sleeps_until_its_own_time_has_come() -> None:
-    clock = ScaledClock(speed=1000.0, origin=0.0, wall_origin=system_clock().now())
+    clock = ScaledClock(speed=1000.0, origin=0.0, wall_origin=ScaledClock().now())
     due = clock.now() + 50.0
     await clock.sleep_until(due, asyncio.Event())
     assert clock.now() >= due
 
 
 async def test_a_time_that_has_passed_is_not_waited_for() -> None:
-    await system_clock().sleep_until(0.0, asyncio.Event())
+    await ScaledClock().sleep_until(0.0, asyncio.Event())
 
 
 async def test_a_clock_that_is_set_back_while_one_sleeps_is_not_waited_for(wall: list[float]) -> None:
-    clock = system_clock()
+    clock = ScaledClock()
     sleeping = asyncio.create_task(clock.sleep_until(1000.1, asyncio.Event()))
     await asyncio.sleep(0)
     wall[0] = 10.0
@@ -65,7 +65,7 @@ async def test_a_clock_that_is_set_back_while_one_sleeps_is_not_waited_for(wall:
 
 async def test_a_stop_wakes_a_sleeper() -> None:
     stop = asyncio.Event()
-    sleeping = asyncio.create_task(system_clock().sleep_until(1e12, stop))
+    sleeping = asyncio.create_task(ScaledClock().sleep_until(1e12, stop))
     await asyncio.sleep(0)
     stop.set()
     await asyncio.wait_for(sleeping, 10)
