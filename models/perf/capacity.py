@@ -20,6 +20,25 @@ CANDIDATES = 128  # batch sizes looked at, evenly spread
 
 
 @dataclass(frozen=True, slots=True)
+class RequestShape:
+    """What one request asks of an engine: tokens of prompt and output, the share of the prompt that is cached (None =
+    unknown), and output tokens per decode iteration."""
+
+    isl: float
+    osl: float
+    kv_hit_rate: float | None = None
+    accept_length: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyTargets:
+    """The SLA, seconds; None = no constraint."""
+
+    ttft_s: float | None = None
+    itl_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Capacity:
     """The best operating point of one engine. `ttft_s` is None for decode engines, `itl_s` for prefill engines."""
 
@@ -54,36 +73,36 @@ def capacity(
     model: EngineModel,
     role: Role,
     limits: EngineLimits,
-    *,
-    isl: float,
-    osl: float,
-    ttft_sla_s: float | None,
-    itl_sla_s: float | None,
-    kv_hit_rate: float | None = None,
-    accept_length: float = 1.0,
+    shape: RequestShape,
+    targets: LatencyTargets,
 ) -> Capacity | None:
     """The batch size of highest throughput that meets the SLA of `role` (prefill: TTFT, decode: ITL, aggregated: both).
 
-    Where none does, the one that violates it least, with `meets_sla` False. An SLA of None is no constraint. None (no
-    estimate) where a length or an SLA is not a positive number, one request does not fit, or the model is not ready.
-    The result changes with the arguments and `model.revision` alone.
+    Where none does, the one that violates it least, with `meets_sla` False. None (no estimate) where a length or a
+    target is not a positive number, one request does not fit, or the model is not ready. The result changes with the
+    arguments and `model.revision` alone.
     """
-    sla = {PREFILL: (ttft_sla_s, None), DECODE: (None, itl_sla_s), AGG: (ttft_sla_s, itl_sla_s)}.get(role)
-    if sla is None or not _positive(isl) or not (role == PREFILL or _positive(osl)):
+    by_role = {PREFILL: (targets.ttft_s, None), DECODE: (None, targets.itl_s), AGG: (targets.ttft_s, targets.itl_s)}
+    sla = by_role.get(role)
+    if sla is None or not _positive(shape.isl) or not (role == PREFILL or _positive(shape.osl)):
         return None
     if any(s is not None and not _positive(s) for s in sla):
         return None
-    prompt, output = math.ceil(isl), math.ceil(osl) if _positive(osl) else 1
-    work = _Work(
-        prompt=max(1, math.ceil(prompt * (1.0 - cached_share(kv_hit_rate)))),
-        output=output,
-        context=prompt if role == PREFILL else prompt + output // 2,
-        accept=acceptance(accept_length),
-    )
+    work = _work(role, shape)
     if work.context > limits.max_kv_tokens or min(limits.max_num_batched_tokens, limits.max_num_seqs) < 1:
         return None
     points = _POINTS[role](model, limits, work)
     return None if points is None else _choose(points, *sla)
+
+
+def _work(role: Role, shape: RequestShape) -> _Work:
+    prompt, output = math.ceil(shape.isl), math.ceil(shape.osl) if _positive(shape.osl) else 1
+    return _Work(
+        prompt=max(1, math.ceil(prompt * (1.0 - cached_share(shape.kv_hit_rate)))),
+        output=output,
+        context=prompt if role == PREFILL else prompt + output // 2,
+        accept=acceptance(shape.accept_length),
+    )
 
 
 def _prefill(model: EngineModel, limits: EngineLimits, work: _Work) -> _Points | None:

@@ -28,6 +28,26 @@ class EngineLoad:
     queued_decode_requests: float = 0.0
     queued_decode_kv_tokens: float = 0.0
 
+    def admitted(self) -> "EngineLoad":
+        """This load once the requests that wait to decode have been let in."""
+        return replace(
+            self,
+            scheduled_decode_requests=self.scheduled_decode_requests + self.queued_decode_requests,
+            scheduled_decode_kv_tokens=self.scheduled_decode_kv_tokens + self.queued_decode_kv_tokens,
+            queued_decode_requests=0.0,
+            queued_decode_kv_tokens=0.0,
+        )
+
+    def prefilled(self) -> "EngineLoad":
+        """This load once its waiting prompts are computed: they wait to decode, their tokens are context."""
+        return replace(
+            self,
+            queued_decode_requests=self.queued_decode_requests + self.queued_prefill_requests,
+            queued_decode_kv_tokens=self.queued_decode_kv_tokens + self.queued_prefill_tokens,
+            queued_prefill_requests=0.0,
+            queued_prefill_tokens=0.0,
+        )
+
     def scaled(self, *, queue: float = 1.0, decode: float = 1.0) -> "EngineLoad":
         """This load with `queue` times the waiting prefill and `decode` times the decode, waiting or running."""
         return replace(
@@ -69,19 +89,17 @@ def ttft_s(
     limits: EngineLimits,
     *,
     kv_hit_rate: float | None = None,
-    queue_scale: float = 1.0,
-    decode_scale: float = 1.0,
-    include_queued_decode: bool = False,
     add_next_request: bool = True,
 ) -> float | None:
     """Seconds until this engine has worked off its prefill queue and, with `add_next_request`, one more typical prompt.
 
     The work is cut into chunks of `max_num_batched_tokens`; on an aggregated engine each chunk runs beside the decode
-    load. 0.0 where there is no work; None for a decode engine, or where the model cannot tell.
+    load that is scheduled (`EngineLoad.admitted` schedules what waits). 0.0 where there is no work; None for a decode
+    engine, or where the model cannot tell.
     """
     if role == DECODE or limits.max_num_batched_tokens < 1:
         return None
-    tokens = load.queued_prefill_tokens * queue_scale
+    tokens = load.queued_prefill_tokens
     if add_next_request:
         isl = model.mean_isl
         if isl is None:
@@ -92,9 +110,7 @@ def ttft_s(
         return 0.0
     requests, kv = (0.0, 0.0)
     if role == AGG:
-        queued = 1.0 if include_queued_decode else 0.0
-        requests = _whole((load.scheduled_decode_requests + queued * load.queued_decode_requests) * decode_scale)
-        kv = _whole((load.scheduled_decode_kv_tokens + queued * load.queued_decode_kv_tokens) * decode_scale)
+        requests, kv = _whole(load.scheduled_decode_requests), _whole(load.scheduled_decode_kv_tokens)
     line = line_for(model, role, prefill=True, decode=requests > 0 or kv > 0)
     return None if line is None else _chunked(line, tokens, limits.max_num_batched_tokens, requests, kv)
 
@@ -104,25 +120,18 @@ def itl_s(
     role: Role,
     load: EngineLoad,
     *,
-    decode_scale: float = 1.0,
-    include_queued_decode: bool = True,
-    include_queued_prefill_as_kv: bool = False,
-    add_next_request: bool = True,
     accept_length: float = 1.0,
+    add_next_request: bool = True,
 ) -> float | None:
     """Mean seconds between two tokens of a request on this engine, with one more typical request if `add_next_request`.
 
-    An aggregated engine is taken to prefill as much per iteration as it does on average while it decodes. 0.0 where
-    nothing decodes; None for a prefill engine, or where the model cannot tell.
+    All decode counts, running and waiting. An aggregated engine is taken to prefill as much per iteration as it does on
+    average while it decodes. 0.0 where nothing decodes; None for a prefill engine, or where the model cannot tell.
     """
     if role == PREFILL:
         return None
-    requests, kv = load.scheduled_decode_requests, load.scheduled_decode_kv_tokens
-    if include_queued_decode:
-        requests, kv = requests + load.queued_decode_requests, kv + load.queued_decode_kv_tokens
-    if include_queued_prefill_as_kv:
-        requests, kv = requests + load.queued_prefill_requests, kv + load.queued_prefill_tokens
-    requests, kv = requests * decode_scale, kv * decode_scale
+    requests = load.scheduled_decode_requests + load.queued_decode_requests
+    kv = load.scheduled_decode_kv_tokens + load.queued_decode_kv_tokens
     if add_next_request:
         length = model.mean_decode_length
         if length is None:

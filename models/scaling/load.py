@@ -152,24 +152,13 @@ def _lone_itl(x: LoadInputs) -> float | None:
 
 def _prefill_down(x: LoadInputs, e: EngineLoad) -> _Down:
     return _wait_fits(
-        x, lambda queue: ttft_s(x.model, x.role, e, x.limits, kv_hit_rate=x.kv_hit_rate, queue_scale=queue)
+        x, lambda queue: ttft_s(x.model, x.role, e.scaled(queue=queue), x.limits, kv_hit_rate=x.kv_hit_rate)
     )
 
 
 def _aggregated_prefill_down(x: LoadInputs, e: EngineLoad) -> _Down:
-    return _wait_fits(
-        x,
-        lambda queue: ttft_s(
-            x.model,
-            x.role,
-            e,
-            x.limits,
-            kv_hit_rate=x.kv_hit_rate,
-            queue_scale=queue,
-            decode_scale=x.crowding,
-            include_queued_decode=True,
-        ),
-    )
+    crowded = e.admitted().scaled(decode=x.crowding)
+    return _prefill_down(x, crowded)
 
 
 def _wait_fits(x: LoadInputs, ttft: Callable[[float], float | None]) -> _Down:
@@ -189,14 +178,8 @@ def _decode_down(x: LoadInputs, e: EngineLoad, prefill_as_kv: bool = False) -> _
     kv = e.scheduled_decode_kv_tokens + e.queued_decode_kv_tokens + (e.queued_prefill_tokens if prefill_as_kv else 0.0)
     if int(kv * x.crowding) >= x.limits.max_kv_tokens:
         return _Down.REFUSED
-    crowded = itl_s(
-        x.model,
-        x.role,
-        e,
-        decode_scale=x.crowding,
-        include_queued_prefill_as_kv=prefill_as_kv,
-        accept_length=x.accept_length,
-    )
+    survivors_load = (e.prefilled() if prefill_as_kv else e).admitted().scaled(decode=x.crowding)
+    crowded = itl_s(x.model, x.role, survivors_load, accept_length=x.accept_length)
     if crowded is None:
         return _Down.UNKNOWN
     return _Down.REFUSED if crowded >= x.itl_sla_s * x.sensitivity else _Down.SAFE

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from headrace.models.perf.capacity import Capacity, capacity
+from headrace.models.perf.capacity import Capacity, LatencyTargets, RequestShape, capacity
 from headrace.models.perf.engine import EngineModel
 from headrace.models.perf.latency import EngineLimits
 from headrace.models.scaling.step import limit_step
@@ -79,12 +79,8 @@ class ThroughputLoop:
             model,
             view.role,
             limits,
-            isl=p.isl,
-            osl=p.osl,
-            ttft_sla_s=self.config.ttft_ms / 1000,
-            itl_sla_s=self.config.itl_ms / 1000,
-            kv_hit_rate=p.kv_hit_rate,
-            accept_length=accept_length(p.accept_length, view),
+            RequestShape(p.isl, p.osl, p.kv_hit_rate, accept_length(p.accept_length, view)),
+            LatencyTargets(self.config.ttft_ms / 1000, self.config.itl_ms / 1000),
         )
         return None if rank is None else replace(rank, requests_per_s=rank.requests_per_s * view.width)
 

@@ -8,7 +8,7 @@ Not part of `make test`: the package brings 400 MB of tables and libraries. Its 
 import pytest
 
 from headrace.connectors.profiles.aic import AicEstimator, Pick, aic_profile, aic_spec
-from headrace.models.perf.capacity import capacity
+from headrace.models.perf.capacity import LatencyTargets, RequestShape, capacity
 from headrace.models.perf.engine import EngineModel, Kind
 from headrace.models.perf.latency import EngineLimits
 from headrace.models.profile.rows import iterations
@@ -39,7 +39,7 @@ def test_an_aggregated_engine_is_known_from_the_sweep_alone() -> None:
     model.learn(*iterations(aic_profile(SPEC, "agg"), "agg").columns)
     assert model.ready(Kind.MIXED)
     limits = EngineLimits(8192, 256, 249_864)
-    found = capacity(model, "agg", limits, isl=3000, osl=150, ttft_sla_s=1.0, itl_sla_s=0.1)
+    found = capacity(model, "agg", limits, RequestShape(3000, 150), LatencyTargets(1.0, 0.1))
     assert found is not None
     assert found.meets_sla
     assert found.requests_per_s == pytest.approx(2.8, rel=0.1)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from headrace.models.perf.capacity import capacity
+from headrace.models.perf.capacity import LatencyTargets, RequestShape, capacity
 from headrace.models.perf.engine import EngineModel, Kind
 from headrace.models.perf.latency import EngineLimits
 from headrace.schemas.base import AGG
@@ -65,7 +65,7 @@ def tick(model: EngineModel, columns: Columns) -> None:
     model.learn(*(c[:5] for c in columns))
     for kind in Kind:
         model.ready(kind)
-    capacity(model, AGG, EngineLimits(), isl=2000, osl=300, ttft_sla_s=0.5, itl_sla_s=0.05)
+    capacity(model, AGG, EngineLimits(), RequestShape(2000, 300), LatencyTargets(0.5, 0.05))
 
 
 def main() -> None:

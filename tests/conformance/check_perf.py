@@ -6,12 +6,13 @@ runs; ours is compared with them as far as they are the same model.
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 from conformance import Case, cases, checks, close
 
-from headrace.models.perf.capacity import Capacity, capacity
+from headrace.models.perf.capacity import Capacity, LatencyTargets, RequestShape, capacity
 from headrace.models.perf.engine import EngineModel, Kind
 from headrace.models.perf.latency import EngineLimits, EngineLoad, itl_s, ttft_s
 from headrace.models.perf.line import Line
@@ -117,8 +118,19 @@ def _answer(case: Case, model: EngineModel, role: Role, row: Row) -> float | Non
             prefill_tokens=fpm.get("spt", 0), decode_requests=fpm.get("sd", 0), decode_kv_tokens=fpm.get("sdk", 0)
         )
     if case.part == "queued_prefill_time":
-        return ttft_s(model, role, load_of(fpm), limits_of(case.input["capabilities"]), **named)
-    return itl_s(model, role, load_of(fpm), **named)
+        load = load_of(fpm).admitted() if named.pop("include_queued_decode", False) else load_of(fpm)
+        load = load.scaled(queue=named.pop("queue_scale", 1.0), decode=named.pop("decode_scale", 1.0))
+        return ttft_s(model, role, load, limits_of(case.input["capabilities"]), **named)
+    return itl_s(model, role, _decoding(load_of(fpm), named), **named)
+
+
+def _decoding(load: EngineLoad, named: dict[str, Any]) -> EngineLoad:
+    """The load of an ITL query; takes what it uses out of `named`."""
+    if not named.pop("include_queued_decode", True):
+        load = replace(load, queued_decode_requests=0.0, queued_decode_kv_tokens=0.0)
+    if named.pop("include_queued_prefill_as_kv", False):
+        load = load.prefilled()
+    return load.admitted().scaled(decode=named.pop("decode_scale", 1.0))
 
 
 def _rejects(fpm: Row) -> None:
@@ -211,12 +223,13 @@ def _capacity(model: EngineModel, role: Role, limits: EngineLimits, row: Row) ->
         model,
         role,
         limits,
-        isl=row["isl"],
-        osl=row["osl"],
-        ttft_sla_s=_seconds(row.get("ttft_sla_ms")),
-        itl_sla_s=_seconds(row.get("itl_sla_ms")),
-        kv_hit_rate=row.get("kv_hit_rate"),
-        accept_length=1.0 if row.get("accept_length") is None else row["accept_length"],
+        RequestShape(
+            row["isl"],
+            row["osl"],
+            row.get("kv_hit_rate"),
+            1.0 if row.get("accept_length") is None else row["accept_length"],
+        ),
+        LatencyTargets(_seconds(row.get("ttft_sla_ms")), _seconds(row.get("itl_sla_ms"))),
     )
 
 

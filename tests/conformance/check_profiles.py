@@ -13,7 +13,7 @@ from conformance import Case, cases, checks, close
 
 from headrace.connectors.profiles.benchmark import read_benchmark
 from headrace.connectors.profiles.files import DECODE_FILES, PREFILL_FILES, read_profile
-from headrace.models.perf.capacity import capacity
+from headrace.models.perf.capacity import LatencyTargets, RequestShape, capacity
 from headrace.models.perf.engine import EngineModel, Kind
 from headrace.models.perf.latency import EngineLimits
 from headrace.models.profile.decode import Grid, decode_table
@@ -184,10 +184,8 @@ def _rate(model: EngineModel, role: str, row: Mapping[str, Any], want: Mapping[s
         model,
         role,
         EngineLimits(cap["max_num_batched_tokens"], cap["max_num_seqs"], cap["max_kv_tokens"]),
-        isl=row["isl"],
-        osl=row["osl"],
-        ttft_sla_s=sla["ttft_ms"] / 1000,
-        itl_sla_s=sla["itl_ms"] / 1000,
+        RequestShape(row["isl"], row["osl"]),
+        LatencyTargets(sla["ttft_ms"] / 1000, sla["itl_ms"] / 1000),
     )
     assert found is None or found.meets_sla == row["eligible"]
     return None if found is None else found.requests_per_s

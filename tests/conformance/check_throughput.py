@@ -7,7 +7,7 @@ from typing import Any
 
 from conformance import Case, checks, close
 
-from headrace.models.perf.capacity import Capacity, capacity
+from headrace.models.perf.capacity import Capacity, LatencyTargets, RequestShape, capacity
 from headrace.models.perf.engine import EngineModel
 from headrace.models.perf.latency import EngineLimits
 from headrace.models.scaling.budget import Budget, Fleet, fit_budget
@@ -68,12 +68,13 @@ def _capacity(
             said.get("max_num_seqs") or default.max_num_seqs,
             said.get("max_kv_tokens") or default.max_kv_tokens,
         ),
-        isl=tick["isl"],
-        osl=tick["osl"],
-        ttft_sla_s=config.ttft_ms / 1000,
-        itl_sla_s=config.itl_ms / 1000,
-        kv_hit_rate=held["kv_hit_rate"],
-        accept_length=accept_length(held["accept_length"], SimpleNamespace(nextn=nextn)),  # type: ignore[arg-type]
+        RequestShape(
+            tick["isl"],
+            tick["osl"],
+            held["kv_hit_rate"],
+            accept_length(held["accept_length"], SimpleNamespace(nextn=nextn)),  # type: ignore[arg-type]
+        ),
+        LatencyTargets(config.ttft_ms / 1000, config.itl_ms / 1000),
     )
 
 

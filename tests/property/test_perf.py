@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from headrace.models.perf.capacity import capacity
+from headrace.models.perf.capacity import LatencyTargets, RequestShape, capacity
 from headrace.models.perf.engine import EngineModel, Kind
 from headrace.models.perf.latency import EngineLimits, EngineLoad, itl_s, ttft_s
 from headrace.schemas.base import AGG, DECODE, PREFILL
@@ -77,7 +77,7 @@ def everything_asked(model: EngineModel, load: EngineLoad, limit: EngineLimits) 
         out += (model.coefficients(kind) or {}).values()
     for role in (PREFILL, DECODE, AGG):
         out += [ttft_s(model, role, load, limit), itl_s(model, role, load)]
-        found = capacity(model, role, limit, isl=500, osl=100, ttft_sla_s=0.5, itl_sla_s=0.05)
+        found = capacity(model, role, limit, RequestShape(500, 100), LatencyTargets(0.5, 0.05))
         if found is not None:
             out += [found.requests_per_s, found.batch, found.ttft_s, found.itl_s]
     return [value for value in out if value is not None]
@@ -157,8 +157,8 @@ def test_more_load_never_takes_less_time(model, role, load, more, limit):
 @given(prices, roles, limits, lengths, lengths, slas, slas, st.floats(1, 5))
 def test_a_looser_sla_never_lowers_capacity(cost, role, limit, isl, osl, ttft, itl, looser):
     model = engine_of(cost)
-    tight = capacity(model, role, limit, isl=isl, osl=osl, ttft_sla_s=ttft, itl_sla_s=itl)
-    loose = capacity(model, role, limit, isl=isl, osl=osl, ttft_sla_s=ttft * looser, itl_sla_s=itl * looser)
+    tight = capacity(model, role, limit, RequestShape(isl, osl), LatencyTargets(ttft, itl))
+    loose = capacity(model, role, limit, RequestShape(isl, osl), LatencyTargets(ttft * looser, itl * looser))
     assert (tight is None) == (loose is None)
     if tight is not None and tight.meets_sla:
         assert loose.meets_sla
@@ -168,8 +168,8 @@ def test_a_looser_sla_never_lowers_capacity(cost, role, limit, isl, osl, ttft, i
 @given(prices, roles, limits, lengths, lengths, slas, slas, st.one_of(st.none(), st.floats(0, 1)), st.floats(1, 4))
 def test_a_capacity_that_says_it_meets_the_sla_does(cost, role, limit, isl, osl, ttft, itl, hit, accept):
     model = engine_of(cost)
-    options = {"isl": isl, "osl": osl, "kv_hit_rate": hit, "accept_length": accept}
-    found = capacity(model, role, limit, ttft_sla_s=ttft, itl_sla_s=itl, **options)
+    shape, targets = RequestShape(isl, osl, hit, accept), LatencyTargets(ttft, itl)
+    found = capacity(model, role, limit, shape, targets)
     if found is None:
         return
     misses = [x / sla for x, sla in ((found.ttft_s, ttft), (found.itl_s, itl)) if x is not None]
@@ -177,18 +177,16 @@ def test_a_capacity_that_says_it_meets_the_sla_does(cost, role, limit, isl, osl,
     assert 1 <= found.batch <= limit.max_num_seqs
     assert found.requests_per_s > 0
     if not found.meets_sla:  # then nothing does: the same engine without SLAs, asked for any batch, misses one of them
-        alone = capacity(
-            model, role, EngineLimits(limit.max_num_batched_tokens, 1, limit.max_kv_tokens),
-            ttft_sla_s=ttft, itl_sla_s=itl, **options,
-        )  # fmt: skip
+        one = EngineLimits(limit.max_num_batched_tokens, 1, limit.max_kv_tokens)
+        alone = capacity(model, role, one, shape, targets)
         assert alone is None or not alone.meets_sla
 
 
 @given(prices, limits, lengths, lengths, st.floats(1, 10))
 def test_longer_prompts_never_raise_the_capacity_of_a_decode_engine(cost, limit, isl, osl, factor):
     model = engine_of(cost)
-    short = capacity(model, DECODE, limit, isl=isl, osl=osl, ttft_sla_s=None, itl_sla_s=None)
-    long = capacity(model, DECODE, limit, isl=isl * factor, osl=osl, ttft_sla_s=None, itl_sla_s=None)
+    short = capacity(model, DECODE, limit, RequestShape(isl, osl), LatencyTargets(None, None))
+    long = capacity(model, DECODE, limit, RequestShape(isl * factor, osl), LatencyTargets(None, None))
     if long is not None:
         assert long.requests_per_s <= short.requests_per_s * (1 + 1e-6)
 

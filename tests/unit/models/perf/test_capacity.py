@@ -4,22 +4,24 @@ import math
 
 import pytest
 
-from headrace.models.perf.capacity import Capacity, capacity
+from headrace.models.perf.capacity import Capacity, LatencyTargets, RequestShape, capacity
 from headrace.models.perf.engine import EngineModel
 from headrace.models.perf.latency import EngineLimits
 from headrace.schemas.base import AGG, DECODE, PREFILL
 
 
 def of_prefill(model, limits, isl=1000.0, ttft_ms=500.0, **options) -> Capacity | None:
-    return capacity(model, PREFILL, limits, isl=isl, osl=200, ttft_sla_s=ttft_ms / 1000, itl_sla_s=0.05, **options)
+    return capacity(model, PREFILL, limits, RequestShape(isl, 200, **options), LatencyTargets(ttft_ms / 1000, 0.05))
 
 
 def of_decode(model, limits, isl=1000.0, osl=200.0, itl_ms=50.0, **options) -> Capacity | None:
-    return capacity(model, DECODE, limits, isl=isl, osl=osl, ttft_sla_s=0.5, itl_sla_s=itl_ms / 1000, **options)
+    return capacity(model, DECODE, limits, RequestShape(isl, osl, **options), LatencyTargets(0.5, itl_ms / 1000))
 
 
 def of_agg(model, limits, isl=1000.0, osl=200.0, ttft_ms=500.0, itl_ms=50.0, **options) -> Capacity | None:
-    return capacity(model, AGG, limits, isl=isl, osl=osl, ttft_sla_s=ttft_ms / 1000, itl_sla_s=itl_ms / 1000, **options)
+    return capacity(
+        model, AGG, limits, RequestShape(isl, osl, **options), LatencyTargets(ttft_ms / 1000, itl_ms / 1000)
+    )
 
 
 @pytest.mark.parametrize(
@@ -95,18 +97,18 @@ def test_an_aggregated_engine_that_misses_both_gives_the_smaller_of_the_larger_m
 
 
 def test_a_role_is_held_to_its_own_sla_alone(prefill_model, decode_model, limits):
-    assert capacity(prefill_model, PREFILL, limits, isl=1000, osl=200, ttft_sla_s=0.5, itl_sla_s=1e-9).meets_sla
-    assert capacity(decode_model, DECODE, limits, isl=1000, osl=200, ttft_sla_s=1e-9, itl_sla_s=0.05).meets_sla
+    assert capacity(prefill_model, PREFILL, limits, RequestShape(1000, 200), LatencyTargets(0.5, 1e-9)).meets_sla
+    assert capacity(decode_model, DECODE, limits, RequestShape(1000, 200), LatencyTargets(1e-9, 0.05)).meets_sla
 
 
 def test_no_sla_is_no_constraint(agg_model, limits):
-    c = capacity(agg_model, AGG, limits, isl=1000, osl=200, ttft_sla_s=None, itl_sla_s=None)
+    c = capacity(agg_model, AGG, limits, RequestShape(1000, 200), LatencyTargets(None, None))
     assert (c.batch, c.meets_sla) == (90, True)
 
 
 def test_a_sla_that_is_just_met_is_met(prefill_model, limits):
     exactly = of_prefill(prefill_model, limits).ttft_s
-    assert capacity(prefill_model, PREFILL, limits, isl=1000, osl=1, ttft_sla_s=exactly, itl_sla_s=None).meets_sla
+    assert capacity(prefill_model, PREFILL, limits, RequestShape(1000, 1), LatencyTargets(exactly, None)).meets_sla
 
 
 @pytest.mark.parametrize("bad", [0, -1, math.nan, math.inf, -math.inf])
@@ -123,13 +125,13 @@ def test_lengths_and_slas_that_cannot_be_give_no_estimate(
 
 
 def test_a_prefill_engine_does_not_care_about_output_length(prefill_model, limits):
-    assert capacity(prefill_model, PREFILL, limits, isl=1000, osl=0, ttft_sla_s=0.5, itl_sla_s=None).batch == 2
+    assert capacity(prefill_model, PREFILL, limits, RequestShape(1000, 0), LatencyTargets(0.5, None)).batch == 2
 
 
 @pytest.mark.parametrize("role", [PREFILL, DECODE, AGG])
 def test_a_request_that_does_not_fit_gives_no_estimate(prefill_model, decode_model, agg_model, limits, role):
     model = {PREFILL: prefill_model, DECODE: decode_model, AGG: agg_model}[role]
-    assert capacity(model, role, limits, isl=200_000, osl=100, ttft_sla_s=0.5, itl_sla_s=0.05) is None
+    assert capacity(model, role, limits, RequestShape(200_000, 100), LatencyTargets(0.5, 0.05)) is None
 
 
 def test_the_largest_request_that_fits_runs_alone(decode_model, limits):
@@ -152,8 +154,8 @@ def test_an_aggregated_engine_whose_prompts_never_fit_into_an_iteration_has_no_c
 
 def test_a_model_that_is_not_ready_has_no_capacity(limits):
     for role in (PREFILL, DECODE, AGG):
-        assert capacity(EngineModel(), role, limits, isl=1000, osl=200, ttft_sla_s=0.5, itl_sla_s=0.05) is None
+        assert capacity(EngineModel(), role, limits, RequestShape(1000, 200), LatencyTargets(0.5, 0.05)) is None
 
 
 def test_a_role_without_a_model_of_its_work_has_no_capacity(agg_model, limits):
-    assert capacity(agg_model, "encoder", limits, isl=1000, osl=200, ttft_sla_s=0.5, itl_sla_s=0.05) is None
+    assert capacity(agg_model, "encoder", limits, RequestShape(1000, 200), LatencyTargets(0.5, 0.05)) is None

@@ -28,7 +28,7 @@ BUSIER = EngineLoad(
         (3000, {"kv_hit_rate": 1.0}, 0.01404),  # 4020 x 0.05 is a hair above 201: 202 whole tokens
         (3000, {"kv_hit_rate": math.nan}, 0.1004),
         (3000, {"kv_hit_rate": -0.5}, 0.1004),
-        (3000, {"queue_scale": 1.5}, 0.1404),
+        (4500, {}, 0.1404),
         (10_000, {}, 0.2804),
         (0, {"add_next_request": False}, 0.0),
         (1000, {"add_next_request": False}, 0.030),
@@ -71,7 +71,7 @@ def test_an_aggregated_engine_without_decode_load_has_a_ttft_too(
 
 def test_queued_decode_counts_for_ttft_only_when_asked(agg_model, limits):
     without = ttft_s(agg_model, AGG, BUSIER, limits)
-    with_it = ttft_s(agg_model, AGG, BUSIER, limits, include_queued_decode=True)
+    with_it = ttft_s(agg_model, AGG, BUSIER.admitted(), limits)
     assert with_it - without == pytest.approx(0.0001 * 3000 / 1000)
 
 
@@ -86,8 +86,8 @@ def test_a_prefill_engine_has_no_itl_and_a_decode_engine_no_ttft(prefill_model, 
         (IDLE, {}, 0.0051417),
         (BUSY, {}, 0.0066417),
         (BUSIER, {}, 0.0070417),
-        (BUSIER, {"decode_scale": 2.0}, 0.0089417),
-        (BUSIER, {"include_queued_decode": False}, 0.0066417),
+        (BUSIER.scaled(decode=2.0), {}, 0.0089417),
+        (BUSIER.admitted().scaled(decode=2.0), {}, 0.0089417),
         (BUSIER, {"accept_length": 2.0}, 0.0070417 / 2),
         (BUSIER, {"accept_length": 0.5}, 0.0070417),
         (BUSIER, {"accept_length": math.nan}, 0.0070417),
@@ -107,7 +107,7 @@ def test_itl_of_an_aggregated_engine_carries_its_typical_prefill(agg_model):
     )
     assert itl_s(agg_model, AGG, load) == pytest.approx(0.0241917, rel=1e-9)
     crowded = EngineLoad(**{**_fields(load), "queued_prefill_requests": 2, "queued_prefill_tokens": 3000})
-    found = itl_s(agg_model, AGG, crowded, decode_scale=2.0, include_queued_prefill_as_kv=True)
+    found = itl_s(agg_model, AGG, crowded.prefilled().scaled(decode=2.0))
     assert found == pytest.approx(0.0258917, rel=1e-9)
 
 
@@ -122,12 +122,10 @@ def test_an_engine_that_admits_no_tokens_has_no_ttft(prefill_model):
     assert ttft_s(prefill_model, PREFILL, QUEUE, EngineLimits(max_num_batched_tokens=0)) is None
 
 
-def test_scaling_a_load_is_scaling_a_query(decode_model, prefill_model, limits):
-    assert itl_s(decode_model, DECODE, BUSIER.scaled(decode=2.0)) == itl_s(
-        decode_model, DECODE, BUSIER, decode_scale=2.0
-    )
-    scaled = ttft_s(prefill_model, PREFILL, QUEUE.scaled(queue=1.5), limits)
-    assert scaled == ttft_s(prefill_model, PREFILL, QUEUE, limits, queue_scale=1.5)
+def test_a_load_that_is_let_in_or_computed_keeps_its_requests_and_tokens():
+    both = EngineLoad(**{**_fields(BUSIER), "queued_prefill_requests": 2, "queued_prefill_tokens": 3000})
+    done = both.prefilled().admitted()
+    assert done == EngineLoad(scheduled_decode_requests=14, scheduled_decode_kv_tokens=16_000)
 
 
 def _fields(load: EngineLoad) -> dict[str, float]:

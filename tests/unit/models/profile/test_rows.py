@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.models.perf.capacity import capacity
+from headrace.models.perf.capacity import LatencyTargets, RequestShape, capacity
 from headrace.models.perf.engine import EngineModel, Kind
 from headrace.models.perf.latency import EngineLimits, EngineLoad, itl_s, ttft_s
 from headrace.models.profile.rows import Row, iterations
@@ -91,7 +91,7 @@ def test_an_aggregated_engine_has_latencies_and_a_capacity_from_a_profile_alone(
     """Weak spot 2: the reference gives it decode iterations only, and its capacity stays None."""
     model = EngineModel()
     model.learn(*iterations(PROFILE, AGG).columns)
-    found = capacity(model, AGG, LIMITS, isl=1000, osl=200, ttft_sla_s=0.5, itl_sla_s=0.05)
+    found = capacity(model, AGG, LIMITS, RequestShape(1000, 200), LatencyTargets(0.5, 0.05))
     assert found is not None
     assert found.meets_sla
     busy = EngineLoad(queued_prefill_tokens=3000, scheduled_decode_requests=10, scheduled_decode_kv_tokens=10_000)
@@ -103,7 +103,7 @@ def test_an_aggregated_engine_has_latencies_and_a_capacity_from_a_profile_alone(
 def test_a_decode_only_profile_gives_an_aggregated_engine_no_capacity() -> None:
     model = EngineModel()
     model.learn(*iterations(EngineProfile(decode=PROFILE.decode), AGG).columns)
-    assert capacity(model, AGG, LIMITS, isl=1000, osl=200, ttft_sla_s=0.5, itl_sla_s=0.05) is None
+    assert capacity(model, AGG, LIMITS, RequestShape(1000, 200), LatencyTargets(0.5, 0.05)) is None
 
 
 def test_measured_mixed_iterations_are_learned_as_such() -> None:

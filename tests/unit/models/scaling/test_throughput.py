@@ -5,7 +5,7 @@ import math
 import pytest
 from world import taught
 
-from headrace.models.perf.capacity import Capacity, capacity
+from headrace.models.perf.capacity import Capacity, LatencyTargets, RequestShape, capacity
 from headrace.models.perf.latency import EngineLimits
 from headrace.models.scaling.throughput import replicas_for, throughput_verdicts
 from headrace.schemas.reasons import Reason
@@ -20,12 +20,8 @@ def sized(mode, requests, isl=1000.0, osl=200.0, kv=None, accept=1.0):
             taught(role),
             role,
             LIMITS,
-            isl=isl,
-            osl=osl,
-            ttft_sla_s=0.5,
-            itl_sla_s=0.05,
-            kv_hit_rate=kv,
-            accept_length=accept,
+            RequestShape(isl, osl, kv, accept),
+            LatencyTargets(0.5, 0.05),
         )
         for role in ROLES[mode]
     }
@@ -64,7 +60,7 @@ def test_lengths_that_are_none_give_no_estimate(mode, lengths):  # case T14; NaN
 
 @pytest.mark.parametrize("sla", [0.0, -1.0, math.nan, math.inf])
 def test_a_target_that_is_no_latency_gives_no_estimate(sla):  # case T14, dynamo#7961
-    found = capacity(taught("decode"), "decode", LIMITS, isl=1000, osl=200, ttft_sla_s=None, itl_sla_s=sla)
+    found = capacity(taught("decode"), "decode", LIMITS, RequestShape(1000, 200), LatencyTargets(None, sla))
     assert throughput_verdicts(1.0, {"decode": found}, {"decode": 1})["decode"].reason is Reason.MODEL_NOT_READY
 
 
