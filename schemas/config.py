@@ -1,8 +1,7 @@
 """PlannerConfig: what an operator sets, in the reference planner's names, units and defaults where it has them.
 
-Deliberate differences from the reference: `load_predictor` is `kalman` (its default `arima` measured worse than the
-last value), and what it accepts silently (unknown keys, budgets that contradict) is an error here.
-docs/configuration.md is made from the fields and their comments.
+Deliberate differences from the reference: those in `config_reference.DIFFERENCES`; and what it accepts silently
+(unknown keys, budgets that contradict) is an error here. docs/configuration.md is made from the fields and comments.
 """
 
 import math
@@ -14,7 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from headrace.schemas.base import AGG, DECODE, PREFILL, Role
-from headrace.schemas.config_reference import ELSEWHERE
+from headrace.schemas.config_reference import REFERENCE_KEYS, RETIRED, accepted, split
 from headrace.schemas.errors import ConfigError
 
 Mode = Literal["disagg", "prefill", "decode", "agg"]
@@ -22,7 +21,7 @@ Target = Literal["throughput", "latency", "load", "sla"]
 Policy = Literal["reference", "queue_aware"]
 Positive = Annotated[float, Meta(gt=0.0, le=1e9)]
 Replicas = Annotated[int, Meta(ge=0, le=100_000)]
-Gpus = Annotated[int, Meta(ge=-1, le=10_000_000)]
+Gpus = Annotated[int, Meta(ge=-10_000_000, le=10_000_000)]
 ReplicaGpus = Annotated[int, Meta(ge=1, le=100_000)]
 Step = Annotated[int, Meta(ge=1, le=100_000)]
 Observations = Annotated[int, Meta(ge=1, le=10_000)]
@@ -68,8 +67,8 @@ class PlannerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     min_endpoint: Replicas = 1  # the least of every role
     prefill_min_endpoint: Replicas | None = None  # null: min_endpoint
     decode_min_endpoint: Replicas | None = None  # null: min_endpoint
-    max_gpu_budget: Gpus = 8  # a hard ceiling; -1: none
-    min_gpu_budget: Gpus = -1  # a floor, as far as whole replicas fit below the ceiling; -1: none
+    max_gpu_budget: Gpus = 8  # a hard ceiling; negative: none
+    min_gpu_budget: Gpus = -1  # a floor, as far as whole replicas fit below the ceiling; negative: none
     prefill_engine_num_gpu: ReplicaGpus | None = None  # of a replica; null: as the inventory says
     decode_engine_num_gpu: ReplicaGpus | None = None  # of a replica, aggregated or not; null: as the inventory says
     max_throughput_scaling_replicas: Step = 8  # the farthest step of one forecast
@@ -145,36 +144,38 @@ class PlannerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 FIELDS = tuple(f.name for f in msgspec.structs.fields(PlannerConfig))
 
-MOST_TICKS = 100  # per interval of the faster loop; more is a mistake in the intervals
+MOST_TICKS = 100  # per interval of the faster loop, where a tick is below a second; more is a mistake in the intervals
 _SHOWN = 64  # characters of a key that nobody knows
 
 
 def planner_config(raw: Mapping[str, Any]) -> PlannerConfig:
-    """A valid configuration from the names and aliases of the reference.
+    """A valid configuration from the names and aliases of the reference. Keys of its alone are checked and left out.
 
     Raises ConfigError naming the key, the rule and the remedy.
     """
+    ours, theirs = split(raw)
     named: dict[str, Any] = {}
-    for key, value in raw.items():
+    for key, value in ours.items():
         name = ALIASES.get(key, key)
         if name not in FIELDS:
-            raise ConfigError(unknown_key(str(key), (*FIELDS, *ALIASES)))
+            raise ConfigError(unknown_key(str(key), (*FIELDS, *ALIASES, *REFERENCE_KEYS)))
         if name in named:
             raise ConfigError(f"{key} and another spelling of {name} are both given: keep one of them")
         named[name] = value
     try:
-        config = msgspec.convert(named, PlannerConfig)
+        config = msgspec.convert(named, PlannerConfig, strict=False)  # the reference takes "500" for 500 too
     except msgspec.ValidationError as e:
         raise ConfigError(f"planner configuration: {e}{_given(str(e), named)}") from e
     for check in (_check_loops, _check_intervals, _check_budgets, _check_thresholds):
         check(config)
+    accepted(theirs, advisory=config.advisory)
     return config
 
 
 def unknown_key(key: str, known: Iterable[str]) -> str:
-    """The message for a key that nobody knows: what replaces it, or the nearest one that exists."""
-    if key in ELSEWHERE:
-        return f"{key} is a key of the Dynamo planner that Headrace does not have: {ELSEWHERE[key]}. Remove it."
+    """The message for a key that nobody knows: what says the same now, or the nearest one that exists."""
+    if (flag := key.replace("-", "_").lower()) in RETIRED:
+        return f"{key} is a flag of the planner of Dynamo 0.4; what says the same now: {RETIRED[flag]}"
     shown = key if len(key) <= _SHOWN else key[:_SHOWN] + "..."
     near = get_close_matches(key[:_SHOWN], list(known), n=1)
     hint = f": did you mean {near[0]!r}?" if near else ": see docs/configuration.md for the known ones"
@@ -222,7 +223,7 @@ def _check_intervals(c: PlannerConfig) -> None:
                 f"scheduling.scale_interval_seconds ({base:g}) must divide the adjustment interval of {seconds:g} s: "
                 "remove it (the greatest common divisor is the default) or choose a divisor."
             )
-    if min(c.intervals) / base > MOST_TICKS:
+    if base < 1 and min(c.intervals) / base > MOST_TICKS:
         raise ConfigError(
             f"a tick every {base:g} s is more than {MOST_TICKS} ticks per adjustment interval: choose intervals with a "
             "larger common divisor, or a longer scheduling.scale_interval_seconds"

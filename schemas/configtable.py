@@ -1,6 +1,6 @@
 """The tables of docs/configuration.md, from the configuration's struct and the comments beside its fields.
 
-The page marks them by ``<!-- generated: shared -->`` and ``<!-- generated: own -->``, each up to ``<!-- end -->``.
+The page marks them by ``<!-- generated: shared -->``, ``own`` and ``reference``, each up to ``<!-- end -->``.
 """
 
 import re
@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from headrace.schemas.config import ALIASES, PlannerConfig, Scheduling
-from headrace.schemas.config_reference import DEFAULTS, ELSEWHERE, SHARED
+from headrace.schemas.config_reference import BOTH, DEFAULTS, REFERENCE_KEYS, SHARED, VERSIONS
 from headrace.schemas.errors import HeadraceError
 from headrace.schemas.jsonschema import comments
 
@@ -36,19 +36,29 @@ UNITS = {
 
 LARGE = 100_000  # from here a bound only keeps nonsense out
 
+_WORDS = {
+    "boolean": "`true` or `false`",
+    "string": "name",
+    "integer": "whole number",
+    "object": "section",
+    "array": "list",
+}
+
 _PART = re.compile(r"(<!-- generated: (?P<name>\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def fill(page: str, source: str) -> str:
     """The page with its tables as they should be; `source` is the text of `schemas/config.py`.
 
-    Raises HeadraceError for a part that is none of `shared`, `own` and `elsewhere`.
+    Raises HeadraceError for a part that is none of `shared`, `own` and `reference`.
     """
     rows = list(_rows(source))
+    head = ("key", "value", "default", "unit")
+    shared = [(*r[1:5], VERSIONS.get(r[0], BOTH), r[5]) for r in rows if r[0] in SHARED]
     parts = {
-        "shared": _table(("key", "value", "default", "unit", "meaning"), [r[1:] for r in rows if r[0] in SHARED]),
-        "own": _table(("key", "value", "default", "unit", "meaning"), [r[1:] for r in rows if r[0] not in SHARED]),
-        "elsewhere": _table(("key of the reference", "here"), [(f"`{k}`", why) for k, why in ELSEWHERE.items()]),
+        "shared": _table((*head, "Dynamo", "meaning"), shared),
+        "own": _table((*head, "meaning"), [r[1:] for r in rows if r[0] not in SHARED]),
+        "reference": _table(("key", "value", "default there", "Dynamo", "here"), list(_reference_rows())),
     }
 
     def part(match: re.Match[str]) -> str:
@@ -81,6 +91,14 @@ def _rows_of(
         yield name, key, _value(schema[field.name]), default, _unit(name), said[kind.__name__][field.name]
 
 
+def _reference_rows() -> Iterator[tuple[str, ...]]:
+    for name, key in REFERENCE_KEYS.items():
+        schema = msgspec.json.schema(key.kind)
+        section = "$ref" in schema
+        default = "" if section else _shown(key.default)
+        yield f"`{name}`", "section" if section else _value(schema), default, key.versions, key.here
+
+
 def _unit(name: str) -> str:
     return next((unit for end, unit in UNITS.items() if name.endswith(end)), "")
 
@@ -96,8 +114,8 @@ def _value(node: Mapping[str, Any]) -> str:
     if "anyOf" in node:
         return " or ".join(_value(option) for option in node["anyOf"])
     if "enum" in node:
-        return " or ".join(f"`{choice}`" for choice in node["enum"])
-    kind = {"boolean": "`true` or `false`", "string": "name", "integer": "whole number"}.get(node["type"], node["type"])
+        return " or ".join("null" if choice is None else f"`{choice}`" for choice in node["enum"])
+    kind = _WORDS.get(node["type"], node["type"])
     bounds = [
         f"{words} {node[key]:g}"
         for key, words in (
@@ -106,7 +124,7 @@ def _value(node: Mapping[str, Any]) -> str:
             ("exclusiveMaximum", "below"),
             ("maximum", "to"),
         )
-        if key in node and node[key] < LARGE
+        if key in node and abs(node[key]) < LARGE
     ]
     return " ".join([kind, *bounds])
 

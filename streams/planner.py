@@ -11,6 +11,8 @@ from headrace.models.perf.engine import EngineModel
 from headrace.schemas.ack import DecisionAck
 from headrace.schemas.base import Record, Role
 from headrace.schemas.config import PlannerConfig, planner_config
+from headrace.schemas.config_notes import config_notes
+from headrace.schemas.config_reference import accepted, split
 from headrace.schemas.config_revision import ConfigRevision
 from headrace.schemas.decision import Decision
 from headrace.schemas.errors import ConfigError, RecordError, StateError
@@ -171,6 +173,8 @@ class Planner:
             m.note(f"configuration revision {record.revision} refused, revision {m.config_revision} stays: {e}")
         else:
             m.config_revision = record.revision
+            for text in config_notes(config, record.config, accepted(split(record.config)[1], advisory=True)):
+                m.note(f"configuration revision {record.revision}: {text}")
 
     # -- the tick --------------------------------------------------------------------------------------------------
 

@@ -15,6 +15,15 @@ from msgspec import Meta
 
 from headrace.schemas.base import Count, DgdName, Role
 from headrace.schemas.config import ALIASES, FIELDS, PlannerConfig, Scheduling, planner_config, unknown_key
+from headrace.schemas.config_reference import (
+    REFERENCE_KEYS,
+    Auth,
+    Gateway,
+    PluginRegistration,
+    Transport,
+    accepted,
+    split,
+)
 from headrace.schemas.errors import ConfigError
 
 PREFIX = "HEADRACE_"
@@ -107,12 +116,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     planner: PlannerConfig
     edges: Edges
     path: str | None = None
+    reference: Mapping[str, Any] = {}  # keys that the reference alone has, as they were given
+    given: frozenset[str] = frozenset()  # keys that file, environment and flags set at the top level
 
     @property
     def dynamo_namespace(self) -> str:
         """Dynamo's namespace of the DGD: as configured, else DYN_NAMESPACE, else the DGD's own name."""
         fpm = self.edges.sources.dynamo_fpm
-        return (fpm.namespace if fpm else None) or os.environ.get("DYN_NAMESPACE") or self.edges.dgd.partition("/")[2]
+        configured = (fpm.namespace if fpm else None) or self.reference.get("namespace")
+        return configured or os.environ.get("DYN_NAMESPACE") or self.edges.dgd.partition("/")[2]
 
 
 SECTIONS = tuple(f.name for f in msgspec.structs.fields(Edges))
@@ -156,7 +168,7 @@ def read_file(path: str | Path) -> dict[str, Any]:
 def settings(raw: Mapping[str, Any], path: str | None = None) -> Settings:
     """Valid settings from one mapping. Raises ConfigError naming the key and the remedy."""
     where = f"{path}: " if path else ""
-    known = (*FIELDS, *ALIASES, *SECTIONS)
+    known = (*FIELDS, *ALIASES, *SECTIONS, *REFERENCE_KEYS)
     for key in raw:
         if key not in known:
             raise ConfigError(where + unknown_key(key, known))
@@ -168,11 +180,26 @@ def settings(raw: Mapping[str, Any], path: str | None = None) -> Settings:
     except msgspec.ValidationError as e:
         raise ConfigError(f"{where}{_plain(str(e), named)}") from e
     try:
-        planner = planner_config({key: value for key, value in raw.items() if key not in SECTIONS})
+        keys = {key: value for key, value in raw.items() if key not in SECTIONS}
+        planner = planner_config(keys)
+        theirs = accepted(split(keys)[1], advisory=planner.advisory)
+        edges = _with_reference(edges, theirs)
         _check(edges, planner)
     except ConfigError as e:
         raise ConfigError(f"{where}{_plain(str(e), raw)}") from e
-    return Settings(planner=planner, edges=edges, path=path)
+    return Settings(planner=planner, edges=edges, path=path, reference=theirs, given=frozenset(raw))
+
+
+def _with_reference(edges: Edges, theirs: Mapping[str, Any]) -> Edges:
+    """The edges, completed by what the reference says at the top level and they do not say themselves."""
+    frontend, model = edges.sources.frontend, theirs.get("model_name")
+    if frontend is not None and frontend.model is None and model:
+        sources = msgspec.structs.replace(edges.sources, frontend=msgspec.structs.replace(frontend, model=model))
+        edges = msgspec.structs.replace(edges, sources=sources)
+    port = theirs.get("metric_reporting_prometheus_port")
+    if port and not edges.metrics.port:
+        edges = msgspec.structs.replace(edges, metrics=msgspec.structs.replace(edges.metrics, port=port))
+    return edges
 
 
 def load(
@@ -257,4 +284,8 @@ SECTION_STRUCTS: dict[str, type[msgspec.Struct]] = {
     "clock": ClockSettings,
     "metrics": MetricsSettings,
     "scheduling": Scheduling,
+    "scheduling.gateway": Gateway,
+    "plugin_registration": PluginRegistration,
+    "plugin_registration.auth": Auth,
+    "plugin_registration.transport": Transport,
 }

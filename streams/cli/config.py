@@ -14,7 +14,7 @@ from headrace.schemas.errors import ConfigError
 from headrace.streams.cli import output
 from headrace.streams.cli.connect import Client, is_nats, nats_options, store_of
 from headrace.streams.cli.options import pairs, set_option
-from headrace.streams.settings import Settings, load, read_file
+from headrace.streams.settings import Settings, load
 
 MASK = "********"
 _SECRETS = ("password", "token")
@@ -59,8 +59,7 @@ def check(file: str, sets: tuple[str, ...], print_: bool) -> None:
     click.echo(f"{file}: valid", err=print_)
     for name, text in summary(found):
         click.echo(f"  {name:<11}{output.printable(text)}", err=print_)
-    given = frozenset(read_file(file)) | frozenset(overrides)
-    for text in warnings(found, given, os.environ):
+    for text in warnings(found, os.environ):
         click.echo(click.style("warning: ", fg="yellow") + output.printable(text), err=print_)
 
 

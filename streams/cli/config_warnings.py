@@ -7,18 +7,18 @@ from difflib import get_close_matches
 from urllib.parse import urlsplit
 
 from headrace.schemas.config import ALIASES, FIELDS, PlannerConfig
+from headrace.schemas.config_notes import config_notes
 from headrace.streams.settings import PREFIX, Settings
 
-LEAST_TTFT_MS = 5.0  # below these no engine answers; seconds given as milliseconds do
-LEAST_ITL_MS = 1.0
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _OTHER_VARIABLES = ("DGD", "BUS_URL", "BUS_PREFIX", "CONFIG")
 
 
-def warnings(settings: Settings, given: Collection[str], environ: Mapping[str, str]) -> Iterator[str]:
-    """One text per oddity. `given`: the keys that the file and the flags set themselves."""
-    named = {ALIASES.get(key, key) for key in given}
-    for look in (_units, _scaling_range, _gpu_shapes):
+def warnings(settings: Settings, environ: Mapping[str, str]) -> Iterator[str]:
+    """One text per oddity."""
+    named = {ALIASES.get(key, key) for key in settings.given}
+    yield from config_notes(settings.planner, named, settings.reference)
+    for look in (_scaling_range, _gpu_shapes):
         yield from look(settings.planner)
     yield from _idle_keys(settings.planner, named)
     for part in (_inputs, _executor, _clock, _plain_text_secrets):
@@ -26,15 +26,9 @@ def warnings(settings: Settings, given: Collection[str], environ: Mapping[str, s
     yield from _misspelt_variables(environ)
 
 
-def _units(c: PlannerConfig) -> Iterator[str]:
-    for key, value, least in (("ttft_ms", c.ttft_ms, LEAST_TTFT_MS), ("itl_ms", c.itl_ms, LEAST_ITL_MS)):
-        if value < least:
-            yield f"{key} is {value:g} milliseconds; if seconds were meant, write {value * 1000:g}"
-
-
 def _scaling_range(c: PlannerConfig) -> Iterator[str]:
     if c.max_gpu_budget < 0:
-        yield "max_gpu_budget is -1: there is no ceiling on GPUs"
+        yield "max_gpu_budget is negative: there is no ceiling on GPUs"
     shapes = {role: c.engine_num_gpu(role) for role in c.roles}
     known = [gpus for gpus in shapes.values() if gpus is not None]
     if c.max_gpu_budget >= 0 and len(known) == len(shapes):

@@ -27,6 +27,11 @@ EXIT_CONFIG, EXIT_BUS, EXIT_FENCED, EXIT_OTHER = 2, 3, 4, 1
 class Lazy(click.Group):
     """Commands that are looked up by name and imported when needed."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """`python -m headrace --config X`, as Dynamo's planner is started, means `run`."""
+        given = args[0].partition("=")[0] if args else ""
+        return super().parse_args(ctx, ["run", *args] if given in ("-c", "--config") else args)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import sys
 
 from rich.logging import RichHandler
@@ -13,6 +14,7 @@ from headrace.schemas.errors import Fenced
 from headrace.schemas.streams import STREAMS
 from headrace.schemas.tick_report import TickReport
 from headrace.streams.cli.config import check_parts
+from headrace.streams.cli.config_warnings import warnings
 from headrace.streams.cli.connect import Client, open_bus, run_until_stopped
 from headrace.streams.cli.options import Where
 from headrace.streams.runtime.clock import ScaledClock
@@ -31,6 +33,8 @@ def run(where: Where, *, advisory: bool, verbose: bool) -> None:
     settings = load(where.config, overrides={**overrides, **({"advisory": True} if advisory else {})})
     check_parts(settings)
     logs(verbose)
+    for text in warnings(settings, os.environ):
+        log.warning("%s", text)
     if settings.edges.sources.replay is not None:
         _replay(settings)
         return

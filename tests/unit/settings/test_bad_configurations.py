@@ -30,7 +30,21 @@ BAD: dict[str, tuple[str | bytes, tuple[str, ...]]] = {
         ("'intervall_seconds'", "`$.sources.frontend`", "did you mean 'interval_seconds'?"),
     ),
     "unknown_key_of_scheduling": ("scheduling: {scale_interval: 5}", ("did you mean 'scale_interval_seconds'?",)),
-    "key_of_the_reference_alone": ("backend: vllm", ("backend", "sources.dynamo_fpm.components", "Remove it")),
+    "key_of_the_reference_misspelt": ("metric_reporting_prometheus_prt: 1", ("'metric_reporting_prometheus_port'?",)),
+    "value_of_the_reference_misspelt": ("backend: vlm", ("'vlm'", "`$.backend`", "vllm, sglang, trtllm, mocker")),
+    "unknown_key_of_the_plugin_registry": (
+        "plugin_registration: {auth: {secrets: 1}}",
+        ("`$.plugin_registration.auth`", "did you mean 'static_secrets'?"),
+    ),
+    "unknown_key_of_the_gateway": ("scheduling: {gateway: {enable: true}}", ("did you mean 'enabled'?",)),
+    "a_budget_of_several_deployments": ("environment: global-planner", ("max_gpu_budget", "advisory: true")),
+    "a_power_budget": ("enable_power_awareness: true\ntotal_gpu_power_limit: 900", ("power is not budgeted here",)),
+    "a_plugin_that_nobody_asks": (
+        "scheduling: {external_plugins: [{plugin_id: cap, plugin_type: constrain}]}",
+        ("scheduling.external_plugins", "publish proposals on the bus"),
+    ),
+    "a_plugin_in_the_process": ("plugin_registration: {in_process_plugins: [{module: m}]}", ("take it out",)),
+    "a_flag_of_the_old_planner": ("adjustment-interval: 60", ("Dynamo 0.4", "throughput_adjustment_interval_seconds")),
     "floor_above_ceiling": (
         "min_gpu_budget: 9\nmax_gpu_budget: 4",
         ("min_gpu_budget (9)", "max_gpu_budget (4)", "lower the first or raise the second"),
