@@ -18,7 +18,7 @@ from headrace.schemas.errors import ConfigError
 
 Mode = Literal["disagg", "prefill", "decode", "agg"]
 Target = Literal["throughput", "latency", "load", "sla"]
-Policy = Literal["reference", "queue_aware"]
+Policy = Literal["reference", "queue_aware", "correction"]
 Positive = Annotated[float, Meta(gt=0.0, le=1e9)]
 Replicas = Annotated[int, Meta(ge=0, le=100_000)]
 Gpus = Annotated[int, Meta(ge=-10_000_000, le=10_000_000)]
@@ -78,6 +78,9 @@ class PlannerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     queue_batch_deviations: Annotated[float, Meta(ge=0.0, le=10.0)] = 0.9  # standard deviations that a batch may swell
     scale_down_window_seconds: Positive = 120.0  # of less demand before anything shrinks; twice the start-up at least
 
+    no_correction: bool = False  # policy `correction` believes the profiles alone (Dynamo 0.4: --no-correction)
+    correction_most_growth: Annotated[float, Meta(ge=1.0, le=100.0)] = 2.0  # times what the profiles alone ask for
+
     load_predictor: str = "kalman"  # the forecaster
     load_predictor_log1p: bool = False  # forecast log(1 + value): growth by factors
     kalman_q_level: Variance = 1.0  # variance of the level
@@ -115,6 +118,11 @@ class PlannerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     def queue_aware(self) -> bool:
         """Is the fleet sized for demand and backlog, in place of the two loops' verdicts?"""
         return self.capacity_policy == "queue_aware" and self.optimization_target == "sla"
+
+    @property
+    def correction(self) -> bool:
+        """Is the throughput loop that of Dynamo 0.4: profiles, and how far off they were?"""
+        return self.capacity_policy == "correction"
 
     @property
     def load_loop(self) -> bool:
@@ -166,7 +174,7 @@ def planner_config(raw: Mapping[str, Any]) -> PlannerConfig:
         config = msgspec.convert(named, PlannerConfig, strict=False)  # the reference takes "500" for 500 too
     except msgspec.ValidationError as e:
         raise ConfigError(f"planner configuration: {e}{_given(str(e), named)}") from e
-    for check in (_check_loops, _check_intervals, _check_budgets, _check_thresholds):
+    for check in (_check_loops, _check_policy, _check_intervals, _check_budgets, _check_thresholds):
         check(config)
     accepted(theirs, advisory=config.advisory)
     return config
@@ -202,6 +210,14 @@ def _check_loops(c: PlannerConfig) -> None:
         for role in (PREFILL, DECODE):
             if role != c.mode and getattr(c, f"{role}_min_endpoint") is not None:
                 raise ConfigError(f"{role}_min_endpoint is set, but mode {c.mode!r} plans no {role} workers: remove it")
+
+
+def _check_policy(c: PlannerConfig) -> None:
+    if c.correction and not (c.throughput_loop and c.mode == "disagg"):
+        raise ConfigError(
+            "capacity_policy 'correction' sizes prefill and decode once per throughput interval: it needs mode "
+            "'disagg', optimization_target 'sla' and enable_throughput_scaling; set them or choose another policy"
+        )
 
 
 def _check_intervals(c: PlannerConfig) -> None:

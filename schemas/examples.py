@@ -64,6 +64,7 @@ TRAFFIC_WINDOW = TrafficWindow(
     osl=Distribution(count=15, mean=210.0),
     ttft_s=Distribution(count=16, mean=0.31, bounds=[0.25, 0.5, 1.0], counts=[7, 6, 3, 0]),
     itl_s=Distribution(count=3140, mean=0.042),
+    duration_s=Distribution(count=15, mean=9.1),
     unknown={"kv_hit_rate": "no series", "accept_length": "no series"},
 )
 

@@ -39,6 +39,7 @@ class Reason(StrEnum):
     CLAMPED_TO_CEILING = "clamped_to_ceiling"
     MIN_ENDPOINT = "min_endpoint"
     MAX_STEP = "max_step"
+    CORRECTION_LIMIT = "correction_limit"  # a correction may ask only for so much more than the profile
     GPU_BUDGET_CEILING = "gpu_budget_ceiling"
     GPU_BUDGET_FLOOR = "gpu_budget_floor"
     GPU_SHAPE_UNKNOWN = "gpu_shape_unknown"

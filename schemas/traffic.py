@@ -37,6 +37,7 @@ class TrafficWindow(Record, frozen=True, kw_only=True, tag="headrace.traffic.v1"
     osl: Distribution | None = None  # tokens
     ttft_s: Distribution | None = None  # seconds
     itl_s: Distribution | None = None  # seconds
+    duration_s: Distribution | None = None  # seconds from arrival to the last token, of requests that ended
     kv_hit_rate: Fraction | None = None  # share of prompt tokens found in a cache
     accept_length: Annotated[float, Meta(ge=1.0, le=1e3)] | None = None  # tokens per decode step
     unknown: dict[str, str] = {}  # field -> why it is null

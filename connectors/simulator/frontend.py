@@ -31,6 +31,7 @@ class Look:
     ttft: Reading
     itl: Reading
     cached: Reading
+    duration: Reading
 
 
 class Frontend:
@@ -88,9 +89,8 @@ class Frontend:
         self.duration.observe(request.finished_at - request.arrived_at)
 
     def look(self, now: float) -> Look:
-        return Look(
-            now, self.started, self.isl.read(), self.osl.read(), self.ttft.read(), self.itl.read(), self.cached.read()
-        )
+        read = (h.read() for h in (self.isl, self.osl, self.ttft, self.itl, self.cached, self.duration))
+        return Look(now, self.started, *read)
 
     def window(self, before: Look, now: float, dgd: str, origin_s: float) -> TrafficWindow:
         """What happened since a look. Times inside are simulated, those of the record have `origin_s` added."""
@@ -109,6 +109,7 @@ class Frontend:
             osl=self.osl.since(before.osl),
             ttft_s=self.ttft.since(before.ttft),
             itl_s=self.itl.since(before.itl),
+            duration_s=self.duration.since(before.duration),
             kv_hit_rate=cached / isl if isl else None,
             unknown=unknown,
         )

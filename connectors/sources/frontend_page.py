@@ -17,6 +17,7 @@ FIELDS = {  # of a TrafficWindow -> the frontend's histogram
     "osl": "output_sequence_tokens",
     "ttft_s": "time_to_first_token_seconds",
     "itl_s": "inter_token_latency_seconds",
+    "duration_s": "request_duration_seconds",
 }
 KV_HIT_RATE = "kv_hit_rate"
 _KV_FAMILY = "dynamo_component_router_kv_hit_rate"

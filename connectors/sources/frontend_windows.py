@@ -174,6 +174,7 @@ class FrontendWindows:
             osl=counted.get("osl"),
             ttft_s=counted.get("ttft_s"),
             itl_s=counted.get("itl_s"),
+            duration_s=counted.get("duration_s"),
             kv_hit_rate=None if rate is None else min(rate, 1.0),
             unknown=unknown,
         )

@@ -60,7 +60,7 @@ class Factors:
 def correction_verdicts(
     window: Window, load: Load | None, engines: Engines, before: Factors, *, correct: bool = True
 ) -> tuple[Factors, dict[Role, Verdict]]:
-    """(the factors from now on, what each role should have). Without `correct` the profiles are believed.
+    """(the factors from now on, what each role should have). Without `correct` the window teaches nothing.
 
     Both roles hold where something is unknown: half a deployment sized by a forecast would only move the queue.
     """
@@ -125,6 +125,25 @@ def sized(load: Load, engines: Engines, factors: Factors) -> dict[Role, Verdict]
         replicas = replicas_for(max(0.0, seen["tokens_per_s"]), per_replica, engines.minimum[role])
         verdicts[role] = Verdict(replicas, Reason.SCALE, seen)
     return verdicts
+
+
+def limited(verdicts: Mapping[Role, Verdict], load: Load, engines: Engines, most_growth: float) -> dict[Role, Verdict]:
+    """The verdicts, but no role at more than `most_growth` times what the profiles alone ask for.
+
+    A factor that was measured while workers warmed up asks for a fleet that the load never needs. Limiting it against
+    the last corrected count would let it grow on itself, so the limit is of what was not corrected (dynamo#12430).
+    """
+    alone = sized(load, engines, Factors())
+    found = dict(verdicts)
+    for role, verdict in verdicts.items():
+        base = alone[role].replicas
+        if verdict.replicas is None or base is None:
+            continue
+        most = max(engines.minimum[role], math.ceil(most_growth * base))
+        if verdict.replicas > most:
+            evidence = {**verdict.evidence, "uncorrected": base, "unlimited": verdict.replicas}
+            found[role] = Verdict(most, Reason.CORRECTION_LIMIT, evidence)
+    return found
 
 
 def share_ceiling(targets: Mapping[Role, int], engines: Engines, ceiling_gpus: int) -> dict[Role, int]:

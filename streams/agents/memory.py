@@ -10,6 +10,7 @@ from headrace.models.perf.engine import EngineModel
 from headrace.schemas.base import Role
 from headrace.schemas.config import PlannerConfig, planner_config
 from headrace.schemas.prediction import Prediction
+from headrace.streams.agents.correction import CorrectionLoop
 from headrace.streams.agents.forecast import ForecastAgent
 from headrace.streams.agents.fpm import FpmObserver
 from headrace.streams.agents.inventory import InventoryObserver
@@ -38,6 +39,7 @@ class Memory:
     inventory: InventoryObserver
     forecast: ForecastAgent
     throughput: ThroughputLoop
+    correction: CorrectionLoop
     load: LoadLoop
     queue: QueueAwareLoop
     ledger: Ledger
@@ -61,6 +63,7 @@ class Memory:
             inventory=InventoryObserver(config.roles, config.inventory_stale_after_seconds, skew),
             forecast=ForecastAgent(config),
             throughput=ThroughputLoop(config),
+            correction=CorrectionLoop(config),
             load=LoadLoop(config),
             queue=QueueAwareLoop(config),
             ledger=Ledger(dgd, config.ack_timeout_seconds),
@@ -77,12 +80,13 @@ class Memory:
         Raises ConfigError, with nothing changed, where the forecaster is unknown or its extra missing.
         """
         assert config.mode == self.config.mode
+        CorrectionLoop(config)  # its extra may be missing
         forecast = ForecastAgent(config)
         forecast.load_state(self.forecast.to_state())
         self._relearn(config)
         self.config, self.forecast = config, forecast
         self.schedule = self.schedule.reconfigured(config)
-        self.throughput.config = self.load.config = self.queue.config = config
+        self.throughput.config = self.load.config = self.queue.config = self.correction.config = config
         self.ledger.ack_timeout_s = config.ack_timeout_seconds
         self.fpm.stale_after_s = config.fpm_stale_after_seconds
         self.inventory.stale_after_s = config.inventory_stale_after_seconds
@@ -113,6 +117,7 @@ class Memory:
             "inventory": self.inventory.to_state(),
             "forecast": self.forecast.to_state(),
             "throughput": self.throughput.to_state(),
+            "correction": self.correction.to_state(),
             "calm": self.load.calm,
             "queue": self.queue.to_state(),
             "ledger": self.ledger.to_state(),
@@ -153,6 +158,7 @@ class Memory:
         self.inventory.load_state(state["inventory"])
         self.forecast.load_state(state["forecast"])
         self.throughput.load_state(state["throughput"])
+        self.correction.load_state(state.get("correction", {}))
         self.load.calm = {role: int(runs) for role, runs in state["calm"].items()}
         self.queue.load_state(state["queue"])
         self.ledger.load_state(state["ledger"])

@@ -38,23 +38,29 @@ class ThroughputLoop:
         found = {role: self._capacity(view, models[role], prediction, view.limits) for role, view in views.items()}
         minimum = {role: self.config.min_endpoint_of(role) for role in views}
         verdicts = throughput_verdicts(rate, found, minimum)
+        for role, verdict in verdicts.items():
+            current, wanted = views[role].current, verdict.replicas
+            if wanted is not None and current is not None and wanted < current:
+                proven = self._proven(views[role], models[role], prediction, rate)
+                verdicts[role] = replace(verdict, replicas=max(wanted, min(current, proven)))
+        return self.settle(verdicts, views, now)
+
+    def settle(self, sized: Mapping[Role, Verdict], views: Mapping[Role, RoleView], now: float) -> dict[Role, Verdict]:
+        """Floors of what each role should have, one step from the current counts; a role that holds keeps its floor."""
+        verdicts = dict(sized)
         ttl = self.config.floor_ttl_intervals * self.config.throughput_adjustment_interval_seconds
         for role, verdict in verdicts.items():
             current = views[role].current
             if verdict.replicas is None or current is None:
                 continue
-            wanted = verdict.replicas
-            if wanted < current:
-                wanted = max(wanted, min(current, self._proven(views[role], models[role], prediction, rate)))
-            floor = max(minimum[role], limit_step(current, wanted, self.config.max_throughput_scaling_replicas))
+            wanted, least = verdict.replicas, self.config.min_endpoint_of(role)
+            floor = max(least, limit_step(current, wanted, self.config.max_throughput_scaling_replicas))
             self.floors[role] = (floor, now + ttl)
-            verdicts[role] = Verdict(floor, self._reason(floor, wanted), {**verdict.evidence, "wanted": wanted})
+            reason = verdict.reason if floor == wanted else Reason.MAX_STEP
+            if self.config.load_loop:
+                reason = Reason.SET_LOWER_BOUND
+            verdicts[role] = Verdict(floor, reason, {**verdict.evidence, "wanted": wanted})
         return verdicts
-
-    def _reason(self, floor: int, wanted: int) -> Reason:
-        if self.config.load_loop:
-            return Reason.SET_LOWER_BOUND
-        return Reason.SCALE if floor == wanted else Reason.MAX_STEP
 
     def floor(self, role: Role, now: float) -> int | None:
         """The floor in force, or None when there is none, it has expired, or the loop was switched off."""

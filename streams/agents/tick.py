@@ -101,7 +101,11 @@ def _run_throughput(tick: Tick) -> None:
         memory.forecast.observe(observed.value)
     tick.prediction = memory.forecast.predict(memory.dgd, tick.now, observed, memory.traffic)
     memory.prediction = memory.forecast.best(tick.prediction, tick.now)
-    tick.throughput = memory.throughput.run(memory.prediction, tick.views, memory.models, tick.now)
+    if memory.config.correction:
+        sized = memory.correction.run(observed, memory.prediction, tick.views)
+        tick.throughput = memory.throughput.settle(sized, tick.views, tick.now)
+    else:
+        tick.throughput = memory.throughput.run(memory.prediction, tick.views, memory.models, tick.now)
     for role, verdict in tick.throughput.items():
         if verdict.evidence.get("capacity_meets_sla") == 0.0:
             tick.notes.append(

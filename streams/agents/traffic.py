@@ -18,12 +18,18 @@ _FIELDS = frozenset(TrafficWindow.__struct_fields__)
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """Traffic over one interval: `requests_per_s` arrivals; mean lengths in tokens, None when nothing arrived."""
+    """Traffic over one interval: `requests_per_s` arrivals; means, None when nothing arrived or nobody measured it.
+
+    Lengths are tokens; TTFT, ITL and the duration of requests are seconds.
+    """
 
     requests: int
     seconds: float
     isl: float | None
     osl: float | None
+    ttft_s: float | None = None
+    itl_s: float | None = None
+    duration_s: float | None = None
 
     @property
     def requests_per_s(self) -> float:
@@ -40,6 +46,9 @@ class Interval(msgspec.Struct):
     isl_sum: float = 0.0  # tokens
     osl_count: int = 0
     osl_sum: float = 0.0  # tokens
+    ttft: tuple[int, float] = (0, 0.0)  # count and sum, seconds
+    itl: tuple[int, float] = (0, 0.0)
+    duration: tuple[int, float] = (0, 0.0)
     why: str = "too few windows"  # arrivals of a window were unknown
 
     def add(self, w: TrafficWindow) -> None:
@@ -52,6 +61,8 @@ class Interval(msgspec.Struct):
         isl, osl = _measured(w.isl), _measured(w.osl)
         self.isl_count, self.isl_sum = self.isl_count + isl[0], self.isl_sum + isl[0] * isl[1]
         self.osl_count, self.osl_sum = self.osl_count + osl[0], self.osl_sum + osl[0] * osl[1]
+        self.ttft, self.itl = _plus(self.ttft, w.ttft_s), _plus(self.itl, w.itl_s)
+        self.duration = _plus(self.duration, w.duration_s)
 
     def close(self, seconds: float) -> Known[Observation] | Unknown:
         """One observation of an interval of `seconds`.
@@ -68,7 +79,8 @@ class Interval(msgspec.Struct):
         if not self.isl_count or not self.osl_count:
             return Unknown(f"{self.requests} requests arrived, but their input or output lengths are unknown")
         lengths = (self.isl_sum / self.isl_count, self.osl_sum / self.osl_count)
-        return Known(Observation(self.requests, self.known_s, *lengths))
+        times = (_mean(self.ttft), _mean(self.itl), _mean(self.duration))
+        return Known(Observation(self.requests, self.known_s, *lengths, *times))
 
 
 @dataclass(slots=True)
@@ -180,6 +192,15 @@ class TrafficObserver:
 def _measured(d: Distribution | None) -> tuple[int, float]:
     """How many values a distribution counted, and their mean; (0, 0.0) when it says nothing."""
     return (0, 0.0) if d is None or not d.count or d.mean is None else (d.count, d.mean)
+
+
+def _plus(so_far: tuple[int, float], d: Distribution | None) -> tuple[int, float]:
+    count, mean = _measured(d)
+    return so_far[0] + count, so_far[1] + count * mean
+
+
+def _mean(counted: tuple[int, float]) -> float | None:
+    return counted[1] / counted[0] if counted[0] else None
 
 
 def _name(window: TrafficWindow) -> str:

@@ -39,6 +39,7 @@ ROLE_GAUGES = {
     "engine_queued_prefill_tokens": "Prompt tokens that wait on the engines",
     "engine_decode_kv_tokens": "KV tokens of decoding requests",
     "workers_with_fpm": "Workers that sent an FPM lately",
+    "correction_factor": "Latency seen over latency profiled: TTFT of prefill, ITL of decode (policy `correction`)",
 }
 
 
@@ -121,4 +122,5 @@ def _role_values(r: RoleReport, loops: Sequence[str]) -> dict[str, float | None]
         values |= {f"estimated_{name}": estimated.get(name) for name in ("ttft_ms", "itl_ms")}
     if "throughput" in loops:
         values["engine_capacity_requests_per_second"] = estimated.get("capacity_rps")
+        values["correction_factor"] = estimated.get("prefill_correction", estimated.get("decode_correction"))
     return values
