@@ -11,7 +11,8 @@ from math import inf, log
 import numpy as np
 
 from headrace.models.perf.cells import Cells, edges
-from headrace.models.perf.fit import EXACT, Fit, Table, fit, noise_of, table_of
+from headrace.models.perf.fit import EXACT, Fit, Moments, Table, fit, noise_of, table_of
+from headrace.models.perf.line import Array
 
 GOOD_ENOUGH = 0.01  # relative noise below which a straight line is left alone
 CELLS_EACH_SIDE = 2
@@ -34,24 +35,30 @@ def fit_bent(cells: Cells) -> Bent | None:
         return None
     if straight.noise < GOOD_ENOUGH:
         return Bent(straight)
-    noise, bend = straight.noise, inf
-    for edge in edges(*cells.grid.axes[0]).tolist():
-        below = int((table.mean[:, 0] < edge).sum())
-        if min(below, len(table.rows) - below) >= CELLS_EACH_SIDE:
-            found = noise_of(_hinged(table, edge).moments())
-            noise, bend = min((noise, bend), (found, edge))
+    best: tuple[float, float, Moments | None] = (straight.noise, inf, None)
+    bends = _places(table, edges(*cells.grid.axes[0]))
+    for bend, moments in zip(bends.tolist(), _hinged(table, bends), strict=True):
+        best = min(best, (noise_of(moments), bend, moments), key=lambda found: found[:2])
+    noise, bend, hinged = best
     rows = float(table.rows.sum())
-    if 2 * rows * log(straight.noise / max(noise, EXACT)) <= NUMBERS_MORE * log(rows):
+    if hinged is None or 2 * rows * log(straight.noise / max(noise, EXACT)) <= NUMBERS_MORE * log(rows):
         return Bent(straight)
-    bent = fit(_hinged(table, bend).moments())
+    bent = fit(hinged)
     return Bent(straight) if bent is None else Bent(bent, bend)
 
 
-def _hinged(table: Table, bend: float) -> Table:
-    """The table with a second feature, max(0, x - bend), between the first and the time."""
+def _places(table: Table, edges_of_cells: Array) -> Array:
+    """The edges with enough cells on both sides, shape (m,)."""
+    below = (table.mean[:, 0] < edges_of_cells[:, None]).sum(axis=1)
+    enough: Array = edges_of_cells[np.minimum(below, len(table.rows) - below) >= CELLS_EACH_SIDE]
+    return enough
+
+
+def _hinged(table: Table, bends: Array) -> list[Moments]:
+    """For each bend the sums with a second feature, max(0, x - bend), between the first and the time."""
     x, y = table.mean.T
     xx, xy, yy = table.moment.T
-    beyond = x >= bend
-    hx, hy = np.where(beyond, xx, 0.0), np.where(beyond, xy, 0.0)
-    mean = np.stack([x, np.where(beyond, x - bend, 0.0), y], axis=1)
-    return Table(table.rows, table.share, mean, np.stack([xx, hx, xy, hx, hy, yy], axis=1))
+    beyond = x >= bends[:, None]  # (m, n)
+    h, hx, hy = np.where(beyond, x - bends[:, None], 0.0), np.where(beyond, xx, 0.0), np.where(beyond, xy, 0.0)
+    mean = np.stack(np.broadcast_arrays(x, h, y), axis=-1)
+    return table.moments_of(mean, np.stack(np.broadcast_arrays(xx, hx, xy, hx, hy, yy), axis=-1))

@@ -48,12 +48,18 @@ def edges(low: float, high: float, steps: int) -> Array:
     return np.array([2.0 ** (low + (high - low) * i / steps) for i in range(1, steps)])
 
 
+@cache
+def pairs_of(columns: int) -> tuple[tuple[int, int], ...]:
+    """The pairs of columns that have a co-moment, in its order."""
+    return tuple(combinations_with_replacement(range(columns), 2))
+
+
 @dataclass(frozen=True, slots=True)
 class Cells:
     """Rows (x1..xd, y) summed up per cell. A value: `fold` gives a new one. y is the wall time in seconds.
 
     Shapes, with c cells and k = d + 1 columns: `count` and `last` (c,), `mean` (c, k), `moment` (c, k(k+1)/2) holds the
-    sums of (a - mean a)(b - mean b) for each pair of columns in the order of `pairs`; `last` is what `seen` was when
+    sums of (a - mean a)(b - mean b) for each pair of columns in the order of `pairs_of`; `last` is what `seen` was when
     the cell got its newest row.
     """
 
@@ -69,10 +75,6 @@ class Cells:
         k = len(grid.axes) + 1
         c = grid.cells
         return cls(grid, 0, np.zeros(c), np.zeros(c), np.zeros((c, k)), np.zeros((c, k * (k + 1) // 2)))
-
-    @property
-    def pairs(self) -> list[tuple[int, int]]:
-        return list(combinations_with_replacement(range(self.mean.shape[1]), 2))
 
     def fold(self, z: Array) -> "Cells":
         """These cells and the rows of `z`, shape (k, rows), wall times last; outliers are pulled in first."""
@@ -90,7 +92,7 @@ class Cells:
         keep = np.minimum(1.0, CELL_ROWS / total)
         moment = [  # of two sets together: Chan, Golub and LeVeque 1979
             keep * (self.moment[:, p] + np.bincount(cell, away[i] * away[j], c) + gap[i] * gap[j] * both)
-            for p, (i, j) in enumerate(self.pairs)
+            for p, (i, j) in enumerate(pairs_of(len(columns)))
         ]
         mean = self.mean + np.stack(gap, axis=1) * (rows / total)[:, None]
         seen = self.seen + z.shape[1]

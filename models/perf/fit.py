@@ -5,12 +5,12 @@ those whose solution is non-negative is the answer (each is solved anew, nothing
 """
 
 from dataclasses import dataclass, replace
-from itertools import combinations_with_replacement, product
+from itertools import chain, combinations
 from math import sqrt
 
 import numpy as np
 
-from headrace.models.perf.cells import Cells
+from headrace.models.perf.cells import Cells, pairs_of
 from headrace.models.perf.line import FLOOR_S, Array
 
 STALE_ROWS = 4096.0  # rows of its kind after which a cell that none of them touched begins to count for less
@@ -53,24 +53,37 @@ class Table:
 
     def moments(self) -> Moments:
         """The weighted sums over all cells."""
+        return self.moments_of(self.mean[None], self.moment[None])[0]
+
+    def moments_of(self, mean: Array, moment: Array) -> list[Moments]:
+        """The weighted sums for m other views of the same cells, shapes (m, n, k) and (m, n, k(k+1)/2), at once."""
         weight = self.share * self.rows
-        total = float(weight.sum())
-        centre = [float((weight * m).sum()) / total for m in self.mean.T]
-        scale = [c if c > 0 else 1.0 for c in centre]
-        away = [m - c for m, c in zip(self.mean.T, centre, strict=True)]
-        together = {}
-        for p, (i, j) in enumerate(combinations_with_replacement(range(len(centre)), 2)):
-            within_and_between = float((self.share * self.moment[:, p] + weight * away[i] * away[j]).sum())
-            together[i, j] = together[j, i] = within_and_between / (total * scale[i] * scale[j])
-        d = len(centre) - 1
-        return Moments(
-            rows=float(self.rows.sum()),
-            mean_x=tuple(centre[:d]),
-            mean_y=centre[d],
-            xx=tuple(tuple(together[i, j] for j in range(d)) for i in range(d)),
-            xy=tuple(together[i, d] for i in range(d)),
-            yy=together[d, d],
-        )
+        rows, total = float(self.rows.sum()), float(weight.sum())
+        centre = np.einsum("n,mnk->mk", weight, mean) / total
+        away = mean - centre[:, None]
+        between = np.einsum("n,mni,mnj->mij", weight, away, away)
+        within = np.einsum("n,mnp->mp", self.share, moment)
+        sums = zip(centre.tolist(), between.tolist(), within.tolist(), strict=True)
+        return [_moments(rows, total, *of_one) for of_one in sums]
+
+
+def _moments(
+    rows: float, total: float, centre: list[float], between: list[list[float]], within: list[float]
+) -> Moments:
+    scale = [c if c > 0 else 1.0 for c in centre]
+    together = {
+        (i, j): (inside + between[i][j]) / (total * scale[i] * scale[j])
+        for (i, j), inside in zip(pairs_of(len(centre)), within, strict=True)
+    }
+    d = len(centre) - 1
+    return Moments(
+        rows=rows,
+        mean_x=tuple(centre[:d]),
+        mean_y=centre[d],
+        xx=tuple(tuple(together[min(i, j), max(i, j)] for j in range(d)) for i in range(d)),
+        xy=tuple(together[i, d] for i in range(d)),
+        yy=together[d, d],
+    )
 
 
 def table_of(cells: Cells, *, relative: bool) -> Table | None:
@@ -129,16 +142,21 @@ class _Candidate:
 
 def _best(m: Moments, prior: float) -> _Candidate:
     """The best non-negative solution. `prior` is the weight of one imagined row: no load, no time."""
+    features = range(len(m.mean_x))
+    everything = _solve(m, tuple(features), True, prior)
+    if everything is not None:
+        return everything  # nothing had to be held at zero, and the loss is convex: no other set does better
     best: _Candidate | None = None
-    for free_intercept, *chosen in product((True, False), *[(False, True)] * len(m.mean_x)):
-        candidate = _solve(m, [i for i, c in enumerate(chosen) if c], free_intercept, prior)
-        if candidate is not None and (best is None or candidate.loss < best.loss):
-            best = candidate
+    for free_intercept in (True, False):
+        for chosen in chain.from_iterable(combinations(features, n) for n in range(len(m.mean_x) + 1)):
+            candidate = _solve(m, chosen, free_intercept, prior)
+            if candidate is not None and (best is None or candidate.loss < best.loss):
+                best = candidate
     assert best is not None  # the empty set with a free intercept is always a solution
     return best
 
 
-def _solve(m: Moments, chosen: list[int], free_intercept: bool, prior: float) -> _Candidate | None:
+def _solve(m: Moments, chosen: tuple[int, ...], free_intercept: bool, prior: float) -> _Candidate | None:
     """Least squares on the `chosen` features; None where a coefficient is negative or nothing determines one.
 
     With means scaled to 1, the residual of a row is dy - s.dx + (1 - sum s - intercept); the best intercept, held by
@@ -146,27 +164,33 @@ def _solve(m: Moments, chosen: list[int], free_intercept: bool, prior: float) ->
     """
     origin = prior / (1.0 + prior) if free_intercept else 1.0
     tie = 0.01 * prior  # between features that always move together, equal shares
-    a = [[m.xx[i][j] + origin + (tie if i == j else 0.0) for j in chosen] for i in chosen]
-    b = [m.xy[i] + origin for i in chosen]
-    if len(chosen) == 0:
-        solution: list[float] = []
-    elif len(chosen) == 1:
-        solution = [b[0] / a[0][0]]
-    else:
-        det = a[0][0] * a[1][1] - a[0][1] * a[1][0]
-        if det <= 0:
-            return None
-        solution = [(b[0] * a[1][1] - a[0][1] * b[1]) / det, (a[0][0] * b[1] - b[0] * a[1][0]) / det]
-    rest = 1.0 - sum(solution)
-    if any(s < 0 or m.mean_x[i] <= 0 for i, s in zip(chosen, solution, strict=True)) or (free_intercept and rest < 0):
+    if any(m.mean_x[i] <= 0 for i in chosen):
         return None
-    loss = m.yy + origin * rest * rest + tie * sum(s * s for s in solution)
-    for i, s in zip(chosen, solution, strict=True):
-        loss += s * (sum(m.xx[i][j] * t for j, t in zip(chosen, solution, strict=True)) - 2 * m.xy[i])
+    solution = _stationary(m, chosen, origin, tie)
+    if solution is None or min(solution, default=0.0) < 0:
+        return None
+    rest = 1.0 - sum(solution)
+    if free_intercept and rest < 0:
+        return None
+    loss = m.yy + origin * rest * rest
     slopes = [0.0] * len(m.mean_x)
     for i, s in zip(chosen, solution, strict=True):
         slopes[i] = s
+        loss += tie * s * s + s * (sum(m.xx[i][j] * t for j, t in zip(chosen, solution, strict=True)) - 2 * m.xy[i])
     return _Candidate(tuple(slopes), free_intercept, loss)
+
+
+def _stationary(m: Moments, chosen: tuple[int, ...], origin: float, tie: float) -> tuple[float, ...] | None:
+    """Where the loss of :func:`_solve` has no slope, of any sign; None where the features determine nothing."""
+    if not chosen:
+        return ()
+    i, j = chosen[0], chosen[-1]
+    a, b = m.xx[i][i] + origin + tie, m.xy[i] + origin
+    if i == j:
+        return (b / a,)
+    across, d, e = m.xx[i][j] + origin, m.xx[j][j] + origin + tie, m.xy[j] + origin
+    det = a * d - across * across
+    return None if det <= 0 else ((b * d - across * e) / det, (a * e - b * across) / det)
 
 
 def _flat(m: Moments) -> _Candidate | None:
