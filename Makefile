@@ -50,7 +50,7 @@ generate: $(DEV) ## write what is generated: asyncapi.yaml, JSON Schemas, tables
 	@$(BIN)/python -m headrace.schemas.generate
 	@$(BIN)/python -m headrace.streams.cli.reference
 
-conformance: $(DEV) ## how many recorded cases of the reference planner are answered alike, file by file
+conformance: $(DEV) ## how many recorded cases of the reference planner are matched, file by file
 	@PYTHONPATH=tests/support $(BIN)/python tests/conformance/report.py
 
 bench: $(DEV) ## the benchmarks, with their ratios

@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -29,18 +29,6 @@ TOO_SMALL = "A window too small for a fit is refused"
 for noisy in ("cmdstanpy", "prophet.plot"):
     logging.getLogger(noisy).addHandler(logging.NullHandler())
     logging.getLogger(noisy).propagate = False
-
-
-def once(check: Callable[[Case], set[str]]) -> Callable[[Case], set[str]]:
-    """Fits take seconds, and cases are run more than once: the answer to each is remembered."""
-    answers: dict[str, set[str]] = {}
-
-    def look(case: Case) -> set[str]:
-        if case.name not in answers:
-            answers[case.name] = check(case)
-        return answers[case.name]
-
-    return look
 
 
 def zeros(values: list[float] | None) -> list[float]:
@@ -114,7 +102,6 @@ def kalman(case: Case) -> set[str]:
 
 
 @checks("01_predictor_arima")
-@once
 def arima(case: Case) -> set[str]:
     return _quirky_arima(case) if case.quirk else _frozen_arima(case)
 
@@ -173,7 +160,6 @@ def _error(forecasts: list[float], series: list[float]) -> float:
 
 
 @checks("01_predictor_prophet")
-@once
 def prophet(case: Case) -> set[str]:
     options = {"log1p": case.input["log1p"], "window": case.input["window"], "interval_s": case.input["step_seconds"]}
     if case.quirk:

@@ -14,13 +14,9 @@ for noisy in ("cmdstanpy", "prophet.plot"):
     logging.getLogger(noisy).addHandler(logging.NullHandler())
     logging.getLogger(noisy).propagate = False
 
-_looked_at: set[tuple[str, str]] = set()  # fits take seconds, and cases are looked at more than once
-
 
 @copies("01_predictor_constant", "01_predictor_kalman", "01_predictor_arima", "01_predictor_prophet")
 def predictor(case: Case) -> None:
-    if (case.file, case.name) in _looked_at:
-        return
     i = case.input
     named = {name: i[name] for name in ("kalman_q_level", "kalman_q_trend", "kalman_r") if name in i}
     if "window" in i:
@@ -28,7 +24,6 @@ def predictor(case: Case) -> None:
     settings = Settings(load_predictor=i["predictor"], load_predictor_log1p=i.get("log1p", False), **named)
     for got, want in _forecasts(case, make_series(settings)):
         assert close(got, want, rel=case.tolerance["rel"], absolute=case.tolerance["abs"]), (got, want)
-    _looked_at.add((case.file, case.name))
 
 
 def _forecasts(case: Case, series: Series) -> Iterator[tuple[float, float]]:

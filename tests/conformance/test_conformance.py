@@ -62,6 +62,7 @@ def test_a_quirk_is_answered_by_what_headrace_plans_with() -> None:
     assert {case.file for case in EVERY if case.quirk} - set(known.checks) == set()
 
 
+@pytest.mark.timeout(900)  # alone, it makes every fit
 def test_a_difference_of_a_case_that_is_no_quirk_is_named_in_the_page() -> None:
     """Quirks are told by their kind; a case that the reference got right must be told by its name."""
     told = set(re.findall(r"`([\w/.-]+)`", PAGE.read_text(encoding="utf-8")))
