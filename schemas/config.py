@@ -69,8 +69,8 @@ class PlannerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     decode_min_endpoint: Replicas | None = None  # null: min_endpoint
     max_gpu_budget: Gpus = 8  # a hard ceiling; negative: none
     min_gpu_budget: Gpus = -1  # a floor, as far as whole replicas fit below the ceiling; negative: none
-    prefill_engine_num_gpu: ReplicaGpus | None = None  # of a replica; null: as the inventory says
-    decode_engine_num_gpu: ReplicaGpus | None = None  # of a replica, aggregated or not; null: as the inventory says
+    prefill_engine_num_gpu: ReplicaGpus | None = None  # of a replica, all its nodes; null: as the inventory says
+    decode_engine_num_gpu: ReplicaGpus | None = None  # the same, aggregated or not
     max_throughput_scaling_replicas: Step = 8  # the farthest step of one forecast
 
     capacity_policy: Policy = "reference"  # `queue_aware`: sized for demand, backlog and randomness; target `sla` only

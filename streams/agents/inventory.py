@@ -90,11 +90,15 @@ class InventoryObserver:
 
 def _keep_said(now: RoleInventory, before: RoleInventory) -> RoleInventory:
     """The new sighting, completed by what only the old one says of a replica's shape."""
-    gpus = before.gpus_per_replica if now.gpus_per_replica is None else now.gpus_per_replica
+    shape = {
+        name: before_says
+        for name in ("gpus_per_replica", "gpus_per_node", "nodes_per_replica")
+        if getattr(now, name) is None and (before_says := getattr(before, name)) is not None
+    }
     if now.capabilities is None or before.capabilities is None:
         capabilities = now.capabilities or before.capabilities
     else:
         said = {name: getattr(before.capabilities, name) for name in Capabilities.__struct_fields__}
         missing = {n: v for n, v in said.items() if v is not None and getattr(now.capabilities, n) is None}
         capabilities = replace(now.capabilities, **missing) if missing else now.capabilities
-    return replace(now, gpus_per_replica=gpus, capabilities=capabilities)
+    return replace(now, capabilities=capabilities, **shape)

@@ -56,11 +56,11 @@ class LoadLoop:
             return Reason.SCALING_IN_PROGRESS
         if inv.starting and (verdict.reason is not Reason.SCALE_DOWN or self.calm[view.role] < CALM_RUNS):
             return Reason.SCALING_IN_PROGRESS
-        if seen > inv.ready + inv.starting + inv.draining:
+        if seen > (inv.ready + inv.starting + inv.draining) * view.spread:
             return Reason.WORKER_COUNT_MISMATCH
         if verdict.reason is Reason.SCALE_UP:
-            return None if 2 * seen >= inv.ready else Reason.WORKER_COUNT_MISMATCH
-        return Reason.WORKER_COUNT_MISMATCH if seen < inv.ready or len(view.engines) < seen * view.width else None
+            return None if 2 * seen >= inv.ready * view.spread else Reason.WORKER_COUNT_MISMATCH
+        return None if view.complete else Reason.WORKER_COUNT_MISMATCH
 
     def _want(self, view: RoleView, model: EngineModel, traffic: TrafficObserver) -> Verdict:
         assert view.inventory is not None
@@ -101,7 +101,8 @@ def serving(view: RoleView) -> list[EngineLoad]:
     least loaded workers as there are too many are taken to be them.
     """
     assert view.inventory is not None
-    surplus = min(view.workers_seen - view.inventory.ready, view.inventory.draining)
+    inv, spread = view.inventory, view.spread
+    surplus = min(view.workers_seen - inv.ready * spread, inv.draining * spread)
     if surplus <= 0:
         return list(view.engines.values())
     load: dict[str, float] = {}

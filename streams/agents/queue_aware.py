@@ -140,7 +140,7 @@ class QueueAwareLoop:
         if line is None:
             return Verdict.hold(Reason.MODEL_NOT_READY, **evidence)
         found = self._size(view, line, ahead.demand)
-        wanted = max(self.config.min_endpoint_of(view.role), -(-found.engines // view.width))
+        wanted = max(self.config.min_endpoint_of(view.role), -(-found.engines // view.ranks))
         evidence |= {**ahead.evidence, "utilisation": found.utilisation, "sla_can_be_met": float(found.met)}
         return self._step(view.role, current, wanted, now, evidence | {"wanted": wanted})
 
@@ -226,5 +226,4 @@ def _gate(view: RoleView, verdict: Verdict, in_progress: bool) -> Reason | None:
         return None
     if not view.engines:
         return Reason.NO_FPM_DATA
-    everyone = view.workers_seen >= view.inventory.ready and len(view.engines) >= view.workers_seen * view.width
-    return None if everyone else Reason.WORKER_COUNT_MISMATCH
+    return None if view.complete else Reason.WORKER_COUNT_MISMATCH

@@ -88,7 +88,7 @@ class ThroughputLoop:
             RequestShape(p.isl, p.osl, p.kv_hit_rate, accept_length(p.accept_length, view)),
             LatencyTargets(self.config.ttft_ms / 1000, self.config.itl_ms / 1000),
         )
-        return None if rank is None else replace(rank, requests_per_s=rank.requests_per_s * view.width)
+        return None if rank is None else replace(rank, requests_per_s=rank.requests_per_s * view.ranks)
 
     def to_state(self) -> dict[str, Any]:
         return {"floors": {role: list(f) for role, f in self.floors.items()}}

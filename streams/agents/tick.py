@@ -86,12 +86,21 @@ def _begin(memory: Memory, now: float) -> Tick:
         tick.notes.append(
             f"a newer owner (epoch {memory.ledger.highest_epoch}) decides for this DGD: this planner only watches"
         )
+    tick.notes += _without_room(views)
     if given_up is not None:
         tick.notes.append(
             f"decision {given_up.decision_id} had no ack within {memory.config.ack_timeout_seconds:g} s of its issue: "
             "given up, and what runs is what counts"
         )
     return tick
+
+
+def _without_room(views: Mapping[Role, RoleView]) -> list[str]:
+    found = [(role, view.inventory) for role, view in views.items() if view.inventory and view.inventory.unschedulable]
+    return [
+        f"{i.unschedulable} of {i.starting} starting {role} replicas cannot be scheduled: no node has room for them"
+        for role, i in found
+    ]
 
 
 def _run_throughput(tick: Tick) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from headrace.models.known import Known, Unknown
 from headrace.models.perf.latency import EngineLimits, EngineLoad
+from headrace.models.scaling.shape import Shape, replica_gpus
 from headrace.schemas.base import Role
 from headrace.schemas.config import PlannerConfig
 from headrace.schemas.fpm import Fpm
@@ -28,6 +29,7 @@ class RoleView:
     inventory: RoleInventory | None
     engines: Mapping[Key, EngineLoad] = field(default_factory=dict)  # by worker id and dp rank
     width: int = 1  # ranks per worker
+    spread: int = 1  # workers per replica: a multinode engine may have one on each node
     limits: EngineLimits = field(default_factory=EngineLimits)  # of one rank; defaults where it has not said
     context_length: int | None = None  # tokens
     kv_capacity: int | None = None  # tokens per rank, None = the engine has not said
@@ -61,6 +63,17 @@ class RoleView:
     def workers_seen(self) -> int:
         """Distinct workers with a fresh FPM."""
         return len({worker for worker, _ in self.engines})
+
+    @property
+    def ranks(self) -> int:
+        """Engine ranks of one replica."""
+        return self.width * self.spread
+
+    @property
+    def complete(self) -> bool:
+        """Does every rank of every ready worker speak?"""
+        seen = self.workers_seen
+        return seen >= self.ready * self.spread and len(self.engines) >= seen * self.width
 
     @property
     def held_limits(self) -> EngineLimits:
@@ -108,21 +121,31 @@ def look(
         unknown["fpm"] = _why_no_fpm(role, now, fpm)
     said = (inv.capabilities if inv else None) or Capabilities()
     changed = ledger.changed_at
+    shape = _shape(inv, config.engine_num_gpu(role))
+    if shape.why:
+        unknown["gpus"] = shape.why
     return RoleView(
         role=role,
         inventory=inv,
         engines={key: engine_load(f) for key, f in fresh.items()},
         width=fpm.widths.get(role) or said.dp_size or 1,
+        spread=1 if inv is None else inv.workers_per_replica,
         limits=_limits(said),
         context_length=said.context_length or None,
         kv_capacity=said.max_kv_tokens or None,
         kv_seen=fpm.rows[role].most_kv_tokens,
         nextn=said.speculative_nextn or config.speculative_nextn,
-        gpus=config.engine_num_gpu(role) or (inv.gpus_per_replica if inv else None) or None,
+        gpus=shape.gpus,
         in_force=in_force,
         settling=changed is not None and role in inventory.seen and inventory.seen_at(role) <= changed,
         unknown=unknown,
     )
+
+
+def _shape(inv: RoleInventory | None, configured: int | None) -> Shape:
+    if inv is None:
+        return Shape(configured)
+    return replica_gpus(inv.gpus_per_replica, inv.gpus_per_node, inv.nodes_per_replica, configured)
 
 
 def _infer(

@@ -31,6 +31,8 @@ PREDICTED = {
 }
 ROLE_GAUGES = {
     "replicas": "Ready and starting replicas",
+    "starting_replicas": "Replicas asked for that do not serve yet",
+    "unschedulable_replicas": "Starting replicas for which no node has room",
     "target_replicas": "Replicas after this tick's constraints",
     "floor_replicas": "Floor set by the throughput loop",
     "estimated_ttft_ms": "TTFT of the next request on the worst engine, ms",
@@ -112,6 +114,8 @@ def _role_values(r: RoleReport, loops: Sequence[str]) -> dict[str, float | None]
     estimated, known = r.estimated, r.known
     values: dict[str, float | None] = {
         "replicas": r.current,
+        "starting_replicas": known.get("starting"),
+        "unschedulable_replicas": known.get("unschedulable", 0.0) if "starting" in known else None,
         "target_replicas": r.target,
         "floor_replicas": r.floor,
         "engine_queued_prefill_tokens": known.get("queued_prefill_tokens"),
