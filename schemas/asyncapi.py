@@ -200,6 +200,7 @@ _SOURCES = {
     "traffic": "/headrace/frontend-0",
     "inventory": "/headrace/kubernetes",
     "config": "/headrace/operator",
+    "profiles": "/headrace/planner",
     "predictions": "/capacity-team/forecaster",
     "proposals": "/events-calendar",
     "decisions": "/headrace/planner",

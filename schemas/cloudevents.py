@@ -14,6 +14,7 @@ from headrace.schemas.base import Record, schema_of
 from headrace.schemas.config_revision import ConfigRevision
 from headrace.schemas.deadletter import DeadLetter
 from headrace.schemas.decision import Decision
+from headrace.schemas.engine_profiles import EngineProfiles
 from headrace.schemas.errors import RecordError
 from headrace.schemas.fpm_batch import FpmBatch
 from headrace.schemas.inventory import WorkerInventory
@@ -121,6 +122,8 @@ def _parts(record: Record) -> tuple[object, ...]:
             return record.source, _us(record.observed_at)
         case ConfigRevision():  # with its time: two operators may write the same revision, and both must be seen
             return record.revision, _us(record.at)
+        case EngineProfiles():
+            return (_us(record.at),)
         case Prediction():
             return record.source, record.prediction_id
         case Proposal():
@@ -161,7 +164,7 @@ def event_time(record: Record) -> float:
     match record:
         case Decision() | Proposal():
             return record.issued_at
-        case DecisionAck() | ConfigRevision() | TickReport() | DeadLetter():
+        case DecisionAck() | ConfigRevision() | EngineProfiles() | TickReport() | DeadLetter():
             return record.at
         case TrafficWindow():
             return record.end

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from headrace.schemas.base import Record, schema_of
-from headrace.schemas.errors import RecordError
+from headrace.schemas.errors import ConfigError, RecordError
 from headrace.schemas.reasons import DeadLetterReason
 from headrace.schemas.streams import STREAMS, Stream, stream_of
 
@@ -43,7 +43,7 @@ def decode(stream: Stream | str, data: bytes) -> Record:
     try:
         _check_tag(kind, _tags[kind.codec].decode(data).schema)
         record: Record = _decoders[kind.name].decode(data)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as e:
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError, ConfigError) as e:
         complaint = str(e)[:_SHOWN]
         raise RecordError(
             f"{kind.name} record of {len(data)} bytes: {complaint}", reason=DeadLetterReason.UNDECODABLE

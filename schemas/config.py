@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import msgspec
 from msgspec import Meta
 
+from headrace.schemas.aic import AicSpec
 from headrace.schemas.base import AGG, DECODE, PREFILL, Role
 from headrace.schemas.config_reference import REFERENCE_KEYS, RETIRED, accepted, split
 from headrace.schemas.errors import ConfigError
@@ -97,7 +98,11 @@ class PlannerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     decode_scale_down_kv_rate: Percent | None = None  # of an engine's KV, used or waited for; target `load`
     speculative_nextn: Annotated[int, Meta(ge=0, le=64)] = 0  # guessed per step, where the inventory does not say
 
+    profile_results_dir: str | None = "profiling_results"  # of a sweep: engine speed beforehand; it need not be there
+    aic_interpolation: AicSpec | None = None  # ask AI Configurator for engine speed beforehand; docs/profiles.md
+
     # Headrace's own
+    benchmark_files: dict[Role, str] | None = None  # role -> file with its workers' answer of `get_perf_metrics`
     ack_timeout_seconds: Positive = 1800.0  # from the issue of a decision; then it is given up
     fpm_stale_after_seconds: Positive = 10.0  # an engine this silent is unknown
     inventory_stale_after_seconds: Positive = 60.0  # an inventory this old is unknown, and nothing is decided

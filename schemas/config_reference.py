@@ -51,6 +51,8 @@ SHARED = frozenset(
         "decode_scale_up_kv_rate",
         "decode_scale_down_kv_rate",
         "speculative_nextn",
+        "profile_results_dir",
+        "aic_interpolation",
     }
 )
 DEFAULTS = {"load_predictor": "arima"}
@@ -154,6 +156,7 @@ def _no_plugins(what: Any) -> str | None:
 
 
 _PROMETHEUS = "traffic comes from sources.frontend, which scrapes the frontends"
+_LEARNED = "engine speed is learned while it runs; beforehand it comes from aic_interpolation or profile_results_dir"
 _REPORTS = "the ticks stream holds every report"
 
 REFERENCE_KEYS: Mapping[str, ReferenceKey] = {
@@ -173,14 +176,12 @@ REFERENCE_KEYS: Mapping[str, ReferenceKey] = {
     "model_name": ReferenceKey(Text, None, "used as sources.frontend.model where that is not given"),
     "global_planner_namespace": ReferenceKey(Text, None, "decisions are on a topic for anyone to read"),
     "log_dir": ReferenceKey(Text, None, "logs go to standard error"),
-    "pre_deployment_sweeping_mode": ReferenceKey(
-        Literal["none", "rapid", "thorough"] | None, "rapid", "engine speed is learned while it runs"
-    ),
+    "pre_deployment_sweeping_mode": ReferenceKey(Literal["none", "rapid", "thorough"] | None, "rapid", _LEARNED),
     "max_num_fpm_samples": ReferenceKey(
         Samples, 64, "engine speed is learned from all iterations, in memory of fixed size"
     ),
-    "aic_perf_model": ReferenceKey(Section | None, None, "engine speed is learned while it runs", OLD),
-    "ais_perf_model": ReferenceKey(Section | None, None, "engine speed is learned while it runs", NEW),
+    "aic_perf_model": ReferenceKey(Section | None, None, _LEARNED, OLD),
+    "ais_perf_model": ReferenceKey(Section | None, None, _LEARNED, NEW),
     "throughput_metrics_source": ReferenceKey(Literal["frontend", "router"], "frontend", _PROMETHEUS),
     "metric_pulling_prometheus_endpoint": ReferenceKey(
         str, "http://prometheus-kube-prometheus-prometheus.monitoring.svc.cluster.local:9090", _PROMETHEUS

@@ -113,6 +113,8 @@ def _value(node: Mapping[str, Any]) -> str:
     """What a key takes, in words: its type and its bounds."""
     if "anyOf" in node:
         return " or ".join(_value(option) for option in node["anyOf"])
+    if "$ref" in node or node.get("type") == "object":
+        return "section"
     if "enum" in node:
         return " or ".join("null" if choice is None else f"`{choice}`" for choice in node["enum"])
     kind = _WORDS.get(node["type"], node["type"])

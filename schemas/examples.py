@@ -10,10 +10,12 @@ from headrace.schemas.base import DECODE, PREFILL, Record
 from headrace.schemas.config_revision import ConfigRevision
 from headrace.schemas.deadletter import DeadLetter
 from headrace.schemas.decision import Causes, Decision
+from headrace.schemas.engine_profiles import EngineProfiles, RoleProfile, Source
 from headrace.schemas.fpm import Fpm, QueuedRequests, ScheduledRequests, encode_fpm
 from headrace.schemas.fpm_batch import FpmBatch, FpmItem
 from headrace.schemas.inventory import Capabilities, RoleInventory, WorkerInventory
 from headrace.schemas.prediction import Prediction
+from headrace.schemas.profile import EngineProfile, PrefillProfile
 from headrace.schemas.proposal import Proposal, ProposalKind
 from headrace.schemas.reasons import DeadLetterReason, Outcome, Reason
 from headrace.schemas.state import PlannerState
@@ -95,6 +97,32 @@ CONFIG_REVISION = ConfigRevision(
         "ttft_ms": 400.0,
         "itl_ms": 50.0,
         "max_gpu_budget": 16,
+    },
+)
+
+ENGINE_PROFILES = EngineProfiles(
+    dgd=_DGD,
+    at=_T - 900,
+    roles={
+        PREFILL: RoleProfile(
+            source=Source.FILES,
+            profile=EngineProfile(
+                prefill=PrefillProfile(
+                    isl=(100.0, 1000.0, 4000.0, 8000.0),
+                    ttft_s=(0.02, 0.06, 0.22, 0.48),
+                    throughput_per_gpu=(2500.0, 8333.0, 9091.0, 8333.0),
+                )
+            ),
+            not_used={Source.BENCHMARK: "not configured", Source.AIC: "not configured"},
+        ),
+        DECODE: RoleProfile(
+            source=Source.BENCHMARK,
+            profile=EngineProfile(fpms=(_BUSY, _QUEUEING)),
+            not_used={
+                Source.AIC: "get_perf_metrics came first",
+                Source.FILES: "get_perf_metrics came first",
+            },
+        ),
     },
 )
 
@@ -241,6 +269,7 @@ EXAMPLES: dict[str, Record] = {
         TRAFFIC_WINDOW,
         WORKER_INVENTORY,
         CONFIG_REVISION,
+        ENGINE_PROFILES,
         PREDICTION,
         PROPOSAL,
         DECISION,

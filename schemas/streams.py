@@ -8,6 +8,7 @@ from headrace.schemas.base import Record
 from headrace.schemas.config_revision import ConfigRevision
 from headrace.schemas.deadletter import DeadLetter
 from headrace.schemas.decision import Decision
+from headrace.schemas.engine_profiles import EngineProfiles
 from headrace.schemas.fpm_batch import FpmBatch
 from headrace.schemas.inventory import WorkerInventory
 from headrace.schemas.prediction import Prediction
@@ -93,6 +94,15 @@ CONFIG = Stream(
     may_write="operators",
     last_only=True,
 )
+PROFILES = Stream(
+    "profiles",
+    EngineProfiles,
+    what="what is known of engines before they serve",
+    written_by="planner at its start",
+    read_by="planner, taps",
+    may_write="the planner, and whoever measures engines for you",
+    last_only=True,
+)
 PREDICTIONS = Stream(
     "predictions",
     Prediction,
@@ -157,7 +167,20 @@ STATE = Stream(
 
 STREAMS: dict[str, Stream] = {
     s.name: s
-    for s in (FPM, TRAFFIC, INVENTORY, CONFIG, PREDICTIONS, PROPOSALS, DECISIONS, ACKS, TICKS, DEADLETTERS, STATE)
+    for s in (
+        FPM,
+        TRAFFIC,
+        INVENTORY,
+        CONFIG,
+        PROFILES,
+        PREDICTIONS,
+        PROPOSALS,
+        DECISIONS,
+        ACKS,
+        TICKS,
+        DEADLETTERS,
+        STATE,
+    )
 }
 BY_RECORD: dict[type[Record], Stream] = {s.record: s for s in STREAMS.values()}
 

@@ -32,6 +32,7 @@ class RoleReport(msgspec.Struct, frozen=True, kw_only=True):
     unknown: dict[str, str] = {}  # what was not, and why
     estimated: dict[str, float] = {}  # ttft_ms, itl_ms, capacity_rps, ...
     proposed: list[Proposed] = []  # every opinion that was heard
+    speed_source: str = ""  # where engine speed is mostly known from: "live FPMs", a source of profiles; empty: nowhere
     floor: int | None = None  # replicas that the throughput loop asks for at least
     merged: int | None = None  # replicas after the merge of all proposals
     clamps: list[Clamp] = []  # in the order in which they were applied

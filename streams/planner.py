@@ -9,12 +9,13 @@ import msgspec
 
 from headrace.models.perf.engine import EngineModel
 from headrace.schemas.ack import DecisionAck
-from headrace.schemas.base import Record, Role
+from headrace.schemas.base import DECODE, PREFILL, Record, Role
 from headrace.schemas.config import PlannerConfig, planner_config
 from headrace.schemas.config_notes import config_notes
 from headrace.schemas.config_reference import accepted, split
 from headrace.schemas.config_revision import ConfigRevision
 from headrace.schemas.decision import Decision
+from headrace.schemas.engine_profiles import EngineProfiles
 from headrace.schemas.errors import ConfigError, RecordError, StateError
 from headrace.schemas.fpm_batch import FpmBatch
 from headrace.schemas.inventory import WorkerInventory
@@ -121,6 +122,8 @@ class Planner:
                 m.inventory.handle(record, now)
             case DecisionAck():
                 self._settle(record, now)
+            case EngineProfiles():
+                self._know(record, now)
             case Prediction():
                 m.note(m.forecast.handle(record, now))
             case Proposal():
@@ -144,6 +147,14 @@ class Planner:
         m.note(why)
         if why is None and m.traffic.duplicates == repeated:
             m.queue.observe(window, now)
+
+    def _know(self, record: EngineProfiles, now: float) -> None:
+        m = self._memory
+        notes = m.profiles.handle(record, m.models, now)
+        for note in notes:
+            m.note(note)
+        if notes:
+            m.note(m.correction.take(m.profiles.of(PREFILL).prefill, m.profiles.of(DECODE).decode))
 
     def _settle(self, ack: DecisionAck, now: float) -> None:
         m = self._memory

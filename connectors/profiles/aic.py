@@ -7,12 +7,12 @@ model hub, so that may need the network.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
-from msgspec import Meta
 
 from headrace.connectors.profiles.sweep import Grid, sweep
+from headrace.schemas.aic import AicSpec, Pick
 from headrace.schemas.base import AGG, PREFILL, Role
 from headrace.schemas.errors import ConfigError
 from headrace.schemas.profile import EngineProfile
@@ -21,45 +21,7 @@ MS = 1000.0
 MEMORY_SHARE = 0.9  # of a GPU's memory that an engine takes, as engines do where nobody says otherwise
 FREE_OF = {"trtllm": "of_free"}  # what that share is of; the others take it of all memory
 
-Ways = Annotated[int, Meta(ge=1, le=4096)]
-Tokens = Annotated[int, Meta(ge=1, le=2**31)]
-Steps = Annotated[int, Meta(ge=1, le=1000)]
 T = TypeVar("T")
-
-
-class Pick(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How one replica is spread over GPUs."""
-
-    tp: Ways = 1
-    pp: Ways = 1
-    dp: Ways = 1
-    moe_tp: Ways = 1
-    moe_ep: Ways = 1
-
-    @property
-    def gpus(self) -> int:
-        """GPUs of one replica: attention and expert parallelism share them (dynamo#8576)."""
-        return self.pp * max(self.tp, self.dp, self.moe_tp * self.moe_ep)
-
-
-class AicSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which engine, on what, and how finely it is swept: the reference's `aic_interpolation`."""
-
-    hf_id: str
-    system: str  # h200_sxm, ...
-    backend: str  # vllm, sglang, trtllm
-    backend_version: str = "current"  # one that the package has tables of, or "current"
-    isl: Tokens = 3000  # tokens of an expected prompt; it tells how much prefill an aggregated engine mixes in
-    osl: Tokens = 150  # tokens of an expected output
-    sweep_max_context_length: Tokens = 16_384  # tokens
-    prefill_interpolation_granularity: Steps = 16
-    decode_interpolation_granularity: Steps = 6
-    prefill_pick: Pick = Pick()
-    decode_pick: Pick = Pick()
-    max_kv_tokens: Tokens | None = None  # of one rank; null: as the memory of the GPUs allows
-
-    def pick(self, role: Role) -> Pick:
-        return self.prefill_pick if role == PREFILL else self.decode_pick
 
 
 def aic_spec(raw: Mapping[str, Any]) -> AicSpec:

@@ -2,22 +2,13 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 from headrace.schemas.base import AGG, DECODE, PREFILL, Role
+from headrace.schemas.engine_profiles import Source
 from headrace.schemas.errors import ConfigError
 from headrace.schemas.profile import EngineProfile
 
 FEWEST = 3  # points of a kind of work; fewer are no profile
-
-
-class Source(StrEnum):
-    """Where speed is known from, the best first: the engine itself, tables of its GPU, a sweep, and time."""
-
-    BENCHMARK = "get_perf_metrics"
-    AIC = "aic_interpolation"
-    FILES = "profile_results_dir"
-    LIVE = "live FPMs"
 
 
 Reader = Callable[[], EngineProfile]

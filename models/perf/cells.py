@@ -21,6 +21,7 @@ COLD_ROWS = 4  # from here the median of a cold cell's new rows does
 SPREADS = 4.0  # standard deviations that a wall time may be away from what is expected,
 SLACK = 0.5  # or this share of the mean, if that is more;
 COLD_SLACK = 1.0  # of the median, where a cold cell's own new rows are all there is
+TINY = 1e-300
 MAD_TO_SPREAD = 1.4826  # median absolute deviation to standard deviation, of a normal distribution
 
 
@@ -98,6 +99,24 @@ class Cells:
         seen = self.seen + z.shape[1]
         last = np.where(rows > 0, float(seen), self.last)
         return Cells(self.grid, seen, np.minimum(self.count + rows, CELL_ROWS), last, mean, np.stack(moment, axis=1))
+
+    def beside(self, other: "Cells", weight: float) -> "Cells":
+        """These cells and those of `other`, whose rows count `weight` each (0 to 1) and never go stale."""
+        if not other.seen:
+            return self
+        rows = other.count * weight
+        total = self.count + rows
+        share = rows / np.maximum(total, TINY)
+        gap = np.where((self.count > 0)[:, None] & (rows > 0)[:, None], other.mean - self.mean, 0.0)
+        both = self.count * share
+        moment = [
+            self.moment[:, p] + weight * other.moment[:, p] + gap[:, i] * gap[:, j] * both
+            for p, (i, j) in enumerate(self.pairs)
+        ]
+        mean = np.where((self.count > 0)[:, None], self.mean + gap * share[:, None], other.mean)
+        seen = self.seen + other.seen
+        last = np.where(self.count > 0, self.last + other.seen, float(seen))
+        return Cells(self.grid, seen, total, last, mean, np.stack(moment, axis=1))
 
     def _within_reach(self, cell: NDArray[np.int64], z: Array) -> Array:
         """The wall times of `z`, outliers pulled to the edge of what their cell and load allow.

@@ -1,78 +1,26 @@
 """EngineModel: the wall time of an iteration, learned online from what the engines of one role did."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from enum import StrEnum
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from headrace.models.perf import rows as r
 from headrace.models.perf.bend import fit_bent
-from headrace.models.perf.cells import Cells, Grid
+from headrace.models.perf.cells import Cells
 from headrace.models.perf.fit import fit, table_of
-from headrace.models.perf.line import Array, Line
+from headrace.models.perf.learned import FEATURES, PRICES, Learned, grids
+from headrace.models.perf.learned import Kind as Kind
+from headrace.models.perf.line import Line
 from headrace.models.perf.rows import Column
 from headrace.models.perf.tally import Tally
 from headrace.schemas.errors import StateError
 
 CHUNK_ROWS = 512  # rows are folded in blocks of this size, wherever the calls cut them
-IDLE_HALF_LIFE = 64.0  # idle records that halve the mean prompt length, and its weight beside newer prompts
-IDLE_MOST = 50.0  # half-lives; then it is as good as nothing, and stays a number
+FADE_ROWS = 64.0  # live rows of a kind after which a row known beforehand counts a quarter
+FEWEST_BEFOREHAND = 3  # rows known beforehand that make a kind ready
 STATE_VERSION = 1
-
-
-class Kind(StrEnum):
-    """By what an iteration did."""
-
-    PREFILL = "prefill"
-    DECODE = "decode"
-    MIXED = "mixed"
-
-
-FEATURES: dict[Kind, tuple[int, ...]] = {
-    Kind.PREFILL: (r.PREFILL_TOKENS,),
-    Kind.DECODE: (r.DECODE_REQUESTS, r.DECODE_KV),
-    Kind.MIXED: (r.PREFILL_TOKENS, r.DECODE_KV),
-}
-RANGES = {r.PREFILL_TOKENS: (4.0, 15.0), r.DECODE_REQUESTS: (0.0, 10.0), r.DECODE_KV: (8.0, 23.0)}  # powers of two
-PRICES = {
-    r.PREFILL_TOKENS: "per_prefill_token_s",
-    r.DECODE_REQUESTS: "per_decode_request_s",
-    r.DECODE_KV: "per_kv_token_s",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Learned:
-    """Everything that a sequence of rows has taught; a value."""
-
-    cells: Mapping[Kind, Cells]
-    isl: Tally
-    decode_length: Tally
-    prefill_tokens: Tally
-    idle_at_prompt: float = 0.0  # idle records that had been seen at the newest prefill
-
-    def fold(self, rows: Array) -> "Learned":
-        """This and the believed `rows`, shape (6, n)."""
-        prefills, decodes = rows[r.PREFILL_TOKENS] > 0, rows[r.DECODE_REQUESTS] > 0
-        of = {Kind.PREFILL: prefills & ~decodes, Kind.DECODE: decodes & ~prefills, Kind.MIXED: prefills & decodes}
-        cells = {k: c.fold(rows[:, of[k]][[*FEATURES[k], r.WALL_TIME]]) for k, c in self.cells.items()}
-        p, d = rows[:, prefills], rows[:, decodes]
-        idle = float(p[r.IDLE, -1]) if p.shape[1] else self.idle_at_prompt
-        prompts = p[r.PREFILL_TOKENS] / p[r.PREFILL_REQUESTS]
-        return Learned(
-            cells,
-            self.isl.fold(prompts, np.exp2((p[r.IDLE] - idle) / IDLE_HALF_LIFE), self.faded(idle)),
-            self.decode_length.fold(d[r.DECODE_KV] / d[r.DECODE_REQUESTS]),
-            self.prefill_tokens.fold(d[r.PREFILL_TOKENS]),
-            idle,
-        )
-
-    def faded(self, idle: float) -> float:
-        """What the prompts seen so far still count for when `idle` idle records have been seen; above 0."""
-        half_lives = min((idle - self.idle_at_prompt) / IDLE_HALF_LIFE, IDLE_MOST)
-        return float(0.5**half_lives)
 
 
 @dataclass(slots=True)
@@ -96,8 +44,8 @@ class EngineModel:
             raise ValueError(f"min_observations ({min_observations}) must be >= 1 and buckets ({buckets}) >= 2")
         self._min_observations = min_observations
         self._buckets = buckets
-        nothing = {kind: Cells.empty(grid) for kind, grid in _grids(buckets).items()}
-        self._learned = Learned(nothing, Tally(), Tally(), Tally())
+        self._learned = Learned.nothing(buckets)
+        self._beforehand = Learned.nothing(buckets)  # its cells alone are looked at
         self._waiting = np.empty((r.COLUMNS, CHUNK_ROWS))
         self._waits = 0
         self._idle = 0  # idle records seen
@@ -130,6 +78,35 @@ class EngineModel:
             good = good[:, take:]
             if self._waits == CHUNK_ROWS:
                 self._learned, self._waits = self._learned.fold(self._waiting), 0
+
+    def know_beforehand(
+        self,
+        prefill_requests: Column,
+        prefill_tokens: Column,
+        decode_requests: Column,
+        decode_kv_tokens: Column,
+        wall_time_s: Column,
+    ) -> None:
+        """Take iterations that were measured or computed before any came, in place of those known beforehand so far.
+
+        They give prices and no means: a sweep over loads says nothing of the requests that will come. Each counts one
+        row at first, a quarter when 64 live rows of its kind have come, a ninth after 128, and so on: live rows take
+        over wherever they are, and what they never show is still known. Columns and errors are those of `learn`.
+        """
+        columns = (prefill_requests, prefill_tokens, decode_requests, decode_kv_tokens, wall_time_s)
+        rows, _ = r.sift(columns, 0)
+        self._beforehand = Learned.nothing(self._buckets).fold(rows)
+        self._view = None
+        self.revision += max(1, rows.shape[1])
+
+    @property
+    def live_share(self) -> float | None:
+        """The part of what is known that live rows make up, 0 to 1; None where nothing is known."""
+        live = beforehand = 0.0
+        for kind, cells in self._now().learned.cells.items():
+            live += float(cells.count.sum())
+            beforehand += float(self._beforehand.cells[kind].count.sum()) * _fade(cells.seen)
+        return live / (live + beforehand) if live + beforehand else None
 
     def idle(self, records: int = 1) -> None:
         """Count idle records that are not passed to `learn`: each ages the mean prompt length a little (dynamo#9756).
@@ -206,7 +183,7 @@ class EngineModel:
     def to_state(self) -> dict[str, Any]:
         """The whole model as plain lists and numbers, for JSON; `from_state` restores it exactly."""
         learned = self._learned
-        means = {n: [t.count, t.mean] for n, t in _tallies(learned).items()}
+        means = {n: [t.count, t.mean] for n, t in learned.tallies.items()}
         return {
             "version": STATE_VERSION,
             "min_observations": self._min_observations,
@@ -217,6 +194,7 @@ class EngineModel:
             "cells": {str(kind): cells.to_state() for kind, cells in learned.cells.items()},
             "means": means,
             "waiting": self._waiting[:, : self._waits].tolist(),
+            "beforehand": {str(kind): cells.to_state() for kind, cells in self._beforehand.cells.items()},
         }
 
     @classmethod
@@ -226,9 +204,12 @@ class EngineModel:
             if state["version"] != STATE_VERSION:
                 raise StateError(f"engine model state has version {state['version']}, not {STATE_VERSION}: learn anew")
             model = cls(min_observations=state["min_observations"], buckets=state["buckets"])
-            cells = {k: Cells.from_state(g, state["cells"][k]) for k, g in _grids(state["buckets"]).items()}
+            cells = {k: Cells.from_state(g, state["cells"][k]) for k, g in grids(state["buckets"]).items()}
             means = {name: Tally(float(count), float(mean)) for name, (count, mean) in state["means"].items()}
             model._learned = Learned(cells, **means, idle_at_prompt=float(state["idle_at_prompt"]))
+            if "beforehand" in state:  # not in older snapshots
+                known = {k: Cells.from_state(g, state["beforehand"][k]) for k, g in grids(state["buckets"]).items()}
+                model._beforehand = replace(model._beforehand, cells=known)
             waiting = np.array(state["waiting"], dtype=np.float64).reshape(r.COLUMNS, -1)
             model._waits = waiting.shape[1]
             model._waiting[:, : model._waits] = waiting
@@ -243,8 +224,10 @@ class EngineModel:
         return self._view
 
     def _fit(self, kind: Kind, cells: Cells) -> Line | None:
-        if cells.seen < self._min_observations:
+        beforehand = self._beforehand.cells[kind]
+        if cells.seen < self._min_observations and beforehand.seen < FEWEST_BEFOREHAND:
             return None
+        cells = cells.beside(beforehand, _fade(cells.seen))
         if kind is Kind.PREFILL:
             bent = fit_bent(cells)
             if bent is None:
@@ -258,12 +241,6 @@ class EngineModel:
         return Line(found.intercept, **{PRICES[f]: s for f, s in zip(FEATURES[kind], found.slopes, strict=True)})
 
 
-def _grids(buckets: int) -> dict[Kind, Grid]:
-    return {
-        kind: Grid(tuple((*RANGES[f], buckets if len(features) == 1 else buckets // 2) for f in features))
-        for kind, features in FEATURES.items()
-    }
-
-
-def _tallies(learned: Learned) -> dict[str, Tally]:
-    return {"isl": learned.isl, "decode_length": learned.decode_length, "prefill_tokens": learned.prefill_tokens}
+def _fade(live_rows: int) -> float:
+    """What a row known beforehand still counts for."""
+    return (1.0 + live_rows / FADE_ROWS) ** -2

@@ -16,6 +16,7 @@ from headrace.streams.agents.fpm import FpmObserver
 from headrace.streams.agents.inventory import InventoryObserver
 from headrace.streams.agents.ledger import Ledger
 from headrace.streams.agents.load import LoadLoop
+from headrace.streams.agents.profiles import Profiles
 from headrace.streams.agents.proposals import OutsideProposals
 from headrace.streams.agents.queue_aware import QueueAwareLoop
 from headrace.streams.agents.schedule import Schedule
@@ -44,6 +45,7 @@ class Memory:
     queue: QueueAwareLoop
     ledger: Ledger
     proposals: OutsideProposals
+    profiles: Profiles = field(default_factory=Profiles)
     config_revision: int = 0
     prediction: Prediction | None = None  # the one planned with
     notes: list[str] = field(default_factory=list)  # for the next report
@@ -97,7 +99,9 @@ class Memory:
         self.fpm.learn()
         if config.fpm_sample_bucket_size != self.config.fpm_sample_bucket_size:
             self.note("fpm_sample_bucket_size has changed: engine speeds are learned anew")
-            self.models.update({role: _model(config) for role in self.models})
+            for role in self.models:
+                self.models[role] = _model(config)
+                self.profiles.teach(role, self.models[role])
         elif config.load_min_observations != self.config.load_min_observations:
             for role, model in self.models.items():
                 state = model.to_state() | {"min_observations": config.load_min_observations}
@@ -122,6 +126,7 @@ class Memory:
             "queue": self.queue.to_state(),
             "ledger": self.ledger.to_state(),
             "proposals": self.proposals.to_state(),
+            "profiles": self.profiles.to_state(),
             "prediction": msgspec.to_builtins(self.prediction),
             "notes": self.notes,
         }
@@ -163,6 +168,8 @@ class Memory:
         self.queue.load_state(state["queue"])
         self.ledger.load_state(state["ledger"])
         self.proposals.load_state(state["proposals"])
+        if "profiles" in state:  # not in older snapshots
+            self.profiles.load_state(state["profiles"])
         self.prediction = msgspec.convert(state["prediction"], Prediction | None)
         self.notes = list(state["notes"])
 

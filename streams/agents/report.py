@@ -18,11 +18,12 @@ DEMAND = ("demand_rps", "wanted")  # evidence that was seen or asked for rather 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What the loops said about one role, and the floor in force."""
+    """What the loops said about one role, the floor in force, and where its speed is known from."""
 
     load: Verdict
     throughput: Verdict
     floor: int | None
+    speed_source: str
 
 
 def role_report(
@@ -34,6 +35,8 @@ def role_report(
     kind = KINDS.get(view.role)
     if kind is not None and (fit := model.coefficients(kind)) is not None:
         estimated |= {f"fit_{name}": float(value) for name, value in fit.items()}
+    if (live := model.live_share) is not None:
+        estimated["live_share"] = live
     return RoleReport(
         current=plan.current,
         known=view.known() | {name: float(evidence[name]) for name in DEMAND if name in evidence},
@@ -42,6 +45,7 @@ def role_report(
         proposed=[
             _proposed(view.role, p, plan) for p in proposals if view.role in p.targets or p.kind is ProposalKind.REJECT
         ],
+        speed_source=findings.speed_source,
         floor=findings.floor,
         merged=plan.merged,
         clamps=plan.clamps,

@@ -202,6 +202,7 @@ def _report(
                     tick.load.get(role, _idle(config.load_loop)),
                     tick.throughput.get(role, _idle(config.throughput_loop)),
                     floors[role],
+                    memory.profiles.source(role, memory.models[role]),
                 ),
                 proposals,
             )

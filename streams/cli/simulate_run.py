@@ -20,6 +20,7 @@ from headrace.schemas.config import PlannerConfig
 from headrace.schemas.errors import ConfigError
 from headrace.streams.fixed_fleets import fixed_fleets
 from headrace.streams.planner import Planner
+from headrace.streams.runtime.profiles import profiles_known
 from headrace.streams.settings import load, read_file
 from headrace.streams.simulation import cluster_config, simulation_settings, trace_of
 
@@ -63,6 +64,9 @@ def run_job(job: Job, *, fleets: int, as_json: bool) -> None:
     with _bar(console) as step:
         planner = Planner(job.planner, job.cluster.dgd, start=job.cluster.origin_s)
         planner.begin_epoch()
+        known = profiles_known(job.planner, job.cluster.dgd, job.cluster.origin_s)
+        if known is not None:
+            planner.handle(known, job.cluster.origin_s)
         with step("planning") as progress:
             report = simulate(job.trace, job.cluster, planner, Options(seed=job.seed, progress=progress))
         results: list[FleetResult] = []

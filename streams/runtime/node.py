@@ -21,7 +21,7 @@ from headrace.schemas.deadletter import DeadLetter
 from headrace.schemas.decision import Decision
 from headrace.schemas.errors import BusError, Fenced, RecordError
 from headrace.schemas.reasons import DeadLetterReason
-from headrace.schemas.streams import ACKS, CONFIG, FPM, INVENTORY, PREDICTIONS, PROPOSALS, TRAFFIC, Stream
+from headrace.schemas.streams import ACKS, CONFIG, FPM, INVENTORY, PREDICTIONS, PROFILES, PROPOSALS, TRAFFIC, Stream
 from headrace.schemas.tick_report import TickReport
 from headrace.streams.planner import Planner
 from headrace.streams.runtime.clock import Clock
@@ -30,7 +30,7 @@ from headrace.streams.runtime.writer import RETRY_S, Writer
 
 log = logging.getLogger("headrace.planner")
 
-INPUTS: tuple[Stream, ...] = (FPM, TRAFFIC, INVENTORY, CONFIG, PREDICTIONS, PROPOSALS, ACKS)
+INPUTS: tuple[Stream, ...] = (FPM, TRAFFIC, INVENTORY, CONFIG, PROFILES, PREDICTIONS, PROPOSALS, ACKS)
 TAKE_OVER_TRIES = 5  # a former owner that still runs writes every tick; the second try has little left to read
 LOOK_S = 2.0  # without a message of the tail: then the bus is asked again where it ends
 CLOCK_CHECK_S = 60.0  # the longest sleep

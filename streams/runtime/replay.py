@@ -14,6 +14,7 @@ from headrace.schemas.fpm_batch import FpmBatch
 from headrace.schemas.streams import DAY
 from headrace.streams.planner import Planner
 from headrace.streams.runtime.offline import drive
+from headrace.streams.runtime.profiles import profiles_known
 from headrace.streams.settings import Settings
 
 LONGEST_S = 31 * DAY
@@ -35,6 +36,9 @@ def replay(settings: Settings) -> Iterator[tuple[float, Record]]:
         )
     planner = Planner(settings.planner, settings.edges.dgd, start=timed[0][0])
     planner.begin_epoch()
+    known = profiles_known(settings.planner, settings.edges.dgd, timed[0][0])
+    if known is not None:
+        planner.handle(known, timed[0][0])
     letters = [pair for pair in timed if isinstance(pair[1], DeadLetter)]
     inputs = [pair for pair in timed if not isinstance(pair[1], DeadLetter)]
     said = drive(planner, inputs, until=timed[-1][0])

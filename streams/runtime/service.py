@@ -17,6 +17,7 @@ from headrace.streams.runtime.clock import Clock, ScaledClock
 from headrace.streams.runtime.executors import executor_of
 from headrace.streams.runtime.groups import run_together
 from headrace.streams.runtime.node import NodeOptions, PlannerNode
+from headrace.streams.runtime.profiles import ProfilePublisher
 from headrace.streams.settings import DynamoFpmSettings, FrontendSettings, Settings
 
 STOP_S = 6.0  # for what is under way when we are stopped; a bus that is away would hold it for longer
@@ -33,7 +34,8 @@ async def serve(
     """Run until `stop` is set. Raises Fenced when another process has taken the DGD over; the rest has stopped then."""
     edges = settings.edges
     node = PlannerNode(records, settings.planner, edges.dgd, clock, NodeOptions(on_tick=on_tick))
-    parts: list[Any] = [node, *_sources(settings, records, clock)]
+    profiles = ProfilePublisher(records, edges.dgd, settings.planner, clock)
+    parts: list[Any] = [node, profiles, *_sources(settings, records, clock)]
     if edges.executor is not None:
         parts.append(executor_of(edges.executor, records, edges.dgd))
     await run_together([part.run(stop) for part in parts], stop, STOP_S)
