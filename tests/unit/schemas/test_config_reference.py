@@ -38,6 +38,8 @@ OF_142: dict[str, Any] = {
     "itl_ms": 20.0,
     "load_predictor": "constant",
     "load_predictor_log1p": False,
+    "profile_results_dir": "profiling_results",
+    "aic_interpolation": None,
     "kalman_q_level": 1.0,
     "kalman_q_trend": 0.1,
     "kalman_r": 10.0,

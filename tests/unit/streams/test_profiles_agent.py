@@ -1,7 +1,7 @@
 """A planner that is told of its engines before they serve."""
 
 import pytest
-from world import DGD, batch, fpm, inventory, prediction, prefill_s, window
+from world import DGD, batch, decode_s, fpm, inventory, prediction, prefill_s, window
 
 from headrace.models.perf.engine import Kind
 from headrace.schemas.codec import encode
@@ -22,10 +22,10 @@ CONFIG = {
 SIZES = (100.0, 1000.0, 2000.0, 4000.0)
 PREFILLS = PrefillProfile(isl=SIZES, ttft_s=tuple(prefill_s(n) for n in SIZES), throughput_per_gpu=SIZES)
 DECODES = DecodeProfile(
-    kv_usage=(0.01, 0.1, 0.5),
-    context_length=(1000.0,) * 3,
-    itl_s=(0.00515, 0.0065, 0.0125),
-    throughput_per_gpu=(1.0, 2.0, 3.0),
+    kv_usage=(0.01, 0.5, 0.04, 0.4),
+    context_length=(1000.0, 1000.0, 4000.0, 4000.0),
+    itl_s=tuple(decode_s(*load) for load in ((1, 1000), (50, 50_000), (1, 4000), (10, 40_000))),
+    throughput_per_gpu=(1.0, 3.0, 1.0, 2.0),
     max_kv_tokens=100_000.0,
 )
 
