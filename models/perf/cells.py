@@ -111,7 +111,7 @@ class Cells:
         both = self.count * share
         moment = [
             self.moment[:, p] + weight * other.moment[:, p] + gap[:, i] * gap[:, j] * both
-            for p, (i, j) in enumerate(self.pairs)
+            for p, (i, j) in enumerate(pairs_of(self.mean.shape[1]))
         ]
         mean = np.where((self.count > 0)[:, None], self.mean + gap * share[:, None], other.mean)
         seen = self.seen + other.seen
