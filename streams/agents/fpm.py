@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import astuple
 
 from headrace.models.perf.engine import EngineModel
-from headrace.schemas.base import Role
+from headrace.schemas.base import AGG, Role
 from headrace.schemas.deadletter import DeadLetter
 from headrace.schemas.errors import RecordError
 from headrace.schemas.fpm import Fpm, QueuedRequests, ScheduledRequests
@@ -29,7 +29,7 @@ Key = tuple[str, int]  # worker id, dp rank
 class Rank:
     """What is remembered of one (worker, dp rank)."""
 
-    __slots__ = ("at", "counter", "fpm", "passes", "publisher", "sequence")
+    __slots__ = ("at", "busy_s", "counter", "decode_s", "fpm", "kv_s", "mean", "passes", "publisher", "sequence")
 
     def __init__(self, item: FpmItem, at: float, fpm: Fpm, passes: int = 0) -> None:
         self.publisher = item.publisher_id
@@ -38,6 +38,14 @@ class Rank:
         self.at = at  # event time, seconds
         self.fpm = fpm
         self.passes = passes  # busy iterations seen, up to FIRST_PASSES
+        # Since the last tick, where it is asked for: seconds of iterations, and of each request and token in them.
+        self.busy_s = self.decode_s = self.kv_s = 0.0
+        self.mean: tuple[float, float] | None = None  # requests and KV tokens that decode, of the interval before
+
+    def average(self) -> None:
+        """Close an interval: an iteration counts by its time, as a request that comes in the middle of one finds it."""
+        self.mean = (self.decode_s / self.busy_s, self.kv_s / self.busy_s) if self.busy_s else None
+        self.busy_s = self.decode_s = self.kv_s = 0.0
 
     def restarted(self, item: FpmItem, at: float, counter: int) -> bool:
         """Does an FPM whose counter is not the next come from an engine that began again? Else it is old or known.
@@ -94,6 +102,7 @@ class FpmObserver:
     def _keep_newest(self, batch: FpmBatch, usable: Usable, now: float, refused: Refused) -> list[Fpm]:
         """Put each FPM where it belongs; what to learn from. The hot path: it calls nothing on its usual way."""
         ranks, skew, c, busy = self.ranks[batch.role], self.max_skew_s, self.counters, list[Fpm]()
+        averaged = batch.role == AGG
         middle = batch.received_at if abs(batch.received_at - now) <= skew else now
         earliest, latest, oldest = middle - skew, middle + skew, now - self.stale_after_s
         for item, fpm in zip(*usable, strict=True):
@@ -124,6 +133,11 @@ class FpmObserver:
             if at < oldest:
                 c.late += 1
             if fpm.wall_time > 0.0:
+                if averaged:
+                    wall_s, work = fpm.wall_time, fpm.scheduled_requests
+                    rank.busy_s += wall_s
+                    rank.decode_s += wall_s * work.num_decode_requests
+                    rank.kv_s += wall_s * work.sum_decode_kv_tokens
                 if rank.passes < FIRST_PASSES:
                     rank.passes += 1
                 else:
@@ -149,6 +163,8 @@ class FpmObserver:
         oldest = now - FORGET_AFTER * self.stale_after_s
         for role, ranks in self.ranks.items():
             self.rows[role].begin_tick()
+            for rank in ranks.values() if role == AGG else ():
+                rank.average()
             for key in [k for k, rank in ranks.items() if rank.at < oldest]:
                 del ranks[key]
             if ranks:
@@ -171,6 +187,15 @@ class FpmObserver:
             if rank.at >= oldest and (known is None or key[0] in known)
         }
 
+    def mean(self, role: Role, key: Key) -> tuple[float, float] | None:
+        """Requests and KV tokens that decoded on a rank, averaged over the interval before the last tick by time.
+
+        Known of aggregated engines that are at work: one iteration of theirs prefills and the next does not, so a
+        single one says little. None of all others: their newest FPM is what counts.
+        """
+        rank = self.ranks[role][key]
+        return rank.mean if rank.fpm.wall_time > 0.0 else None
+
     def workers(self, role: Role) -> set[str]:
         """Ids of all workers that are remembered, silent ones too."""
         return {worker for worker, _ in self.ranks[role]}
@@ -185,7 +210,7 @@ class FpmObserver:
             "counters": {name: getattr(self.counters, name) for name in Counters.__dataclass_fields__},
             "ranks": {
                 role: [
-                    [*key, str(k.publisher), str(k.sequence), k.at, k.passes, _packed(k.fpm)]
+                    [*key, str(k.publisher), str(k.sequence), k.at, k.passes, _packed(k.fpm), _averaged(k)]
                     for key, k in ranks.items()
                 ]
                 for role, ranks in self.ranks.items()
@@ -239,8 +264,12 @@ def _packed(fpm: Fpm) -> list[Any]:
     return [str(fpm.counter_id), fpm.wall_time, astuple(fpm.scheduled_requests), astuple(fpm.queued_requests)]
 
 
+def _averaged(k: Rank) -> list[Any]:
+    return [k.busy_s, k.decode_s, k.kv_s, k.mean]
+
+
 def _rank(saved: list[Any]) -> Rank:
-    worker, dp_rank, publisher, sequence, at, passes, (counter, wall_time, scheduled, queued) = saved
+    worker, dp_rank, publisher, sequence, at, passes, (counter, wall_time, scheduled, queued), *averaged = saved
     fpm = Fpm(
         worker_id=worker,
         dp_rank=dp_rank,
@@ -249,4 +278,8 @@ def _rank(saved: list[Any]) -> Rank:
         scheduled_requests=ScheduledRequests(*scheduled),
         queued_requests=QueuedRequests(*queued),
     )
-    return Rank(FpmItem(at, int(publisher), int(sequence), b""), at, fpm, passes)
+    rank = Rank(FpmItem(at, int(publisher), int(sequence), b""), at, fpm, passes)
+    for busy_s, decode_s, kv_s, mean in averaged:  # none in older snapshots
+        rank.busy_s, rank.decode_s, rank.kv_s = busy_s, decode_s, kv_s
+        rank.mean = None if mean is None else (float(mean[0]), float(mean[1]))
+    return rank

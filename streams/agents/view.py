@@ -127,7 +127,7 @@ def look(
     return RoleView(
         role=role,
         inventory=inv,
-        engines={key: engine_load(f) for key, f in fresh.items()},
+        engines={key: engine_load(f, fpm.mean(role, key)) for key, f in fresh.items()},
         width=fpm.widths.get(role) or said.dp_size or 1,
         spread=1 if inv is None else inv.workers_per_replica,
         limits=_limits(said),
@@ -169,16 +169,17 @@ def _infer(
     return Known(RoleInventory(ready=in_force, draining=max(0, speaking - in_force)))
 
 
-def engine_load(fpm: Fpm) -> EngineLoad:
-    """What one engine rank has in front of it."""
+def engine_load(fpm: Fpm, mean: tuple[float, float] | None = None) -> EngineLoad:
+    """What one engine rank has in front of it; `mean` is its decode load over a while, in place of one iteration's."""
     s, q = fpm.scheduled_requests, fpm.queued_requests
+    requests, kv_tokens = mean or (s.num_decode_requests, s.sum_decode_kv_tokens)
     return EngineLoad(
         queued_prefill_requests=q.num_prefill_requests,
         queued_prefill_tokens=q.sum_prefill_tokens,
         scheduled_prefill_requests=s.num_prefill_requests,
         scheduled_prefill_tokens=s.sum_prefill_tokens,
-        scheduled_decode_requests=s.num_decode_requests,
-        scheduled_decode_kv_tokens=s.sum_decode_kv_tokens,
+        scheduled_decode_requests=requests,
+        scheduled_decode_kv_tokens=kv_tokens,
         queued_decode_requests=q.num_decode_requests,
         queued_decode_kv_tokens=q.sum_decode_kv_tokens,
     )
