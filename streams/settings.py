@@ -31,7 +31,7 @@ Positive = Annotated[float, Meta(gt=0.0, le=86_400.0)]
 
 
 class BusSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which bus. `url`: "embedded" (own nats-server, the default), or nats://, tls:// of a server that exists."""
+    """Which bus. `url`: "embedded" (own nats-server, the default), nats:// or tls:// of a server, kafka:// of brokers."""
 
     url: str = "embedded"
     prefix: str = "headrace"
@@ -45,6 +45,10 @@ class BusSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     tls_ca: str | None = None
     tls_cert: str | None = None
     tls_key: str | None = None
+    tls: bool | None = None  # Kafka: encrypt, with the system's authorities where tls_ca is not given
+    sasl: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = None  # Kafka: with user and password
+    partitions: Count | None = None  # Kafka: of topics that are created
+    replicas: Count | None = None  # copies of what is created
 
 
 class DynamoFpmSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

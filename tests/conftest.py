@@ -7,11 +7,12 @@ the one thing that is missing is the shared folder (captures, traces, vectors), 
 import os
 import re
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from kafka_support import KafkaCluster, kafka_server
 
 # How properties are tried: no deadline (the machine may be busy), and the same examples on every run.
 settings.register_profile("headrace", deadline=None, derandomize=True)
@@ -37,6 +38,13 @@ def shared() -> Path:
     if not SHARED.is_dir():
         pytest.skip("no shared folder beside the repository")
     return SHARED
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    """A Kafka broker for all tests that only need one; each uses a bus prefix of its own there."""
+    with kafka_server(tmp_path_factory.mktemp("kafka")) as running:
+        yield running
 
 
 def reason_of(report: Report) -> str:

@@ -15,6 +15,6 @@ compile() { # name, then the options that choose what is in it
 
 compile image pyproject.toml --extra kalman --extra arima --extra prophet --extra kafka "$@"
 compile demo pyproject.toml --extra kalman --constraints requirements/image.lock "$@"
-compile dev pyproject.toml --extra kalman --extra arima --extra prophet --extra plot --group dev \
+compile dev pyproject.toml --extra kalman --extra arima --extra prophet --extra plot --extra kafka --group dev \
     --constraints requirements/image.lock "$@"
 compile build --group pyproject.toml:build --constraints requirements/dev.lock "$@"

@@ -39,6 +39,9 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True)
 class StreamInfo:
+    """What a stream holds. `messages` may be more than a reader gets where the broker counts places (Kafka: what was
+    replaced and not yet compacted, and its own marks); `keys` is None where it does not know."""
+
     name: str
     messages: int
     size_bytes: int

@@ -2,6 +2,8 @@
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
 from headrace.connectors.bus.base import Bus
@@ -10,9 +12,12 @@ from headrace.connectors.bus.memory import MemoryBroker, MemoryBus
 from headrace.connectors.bus.nats import NatsBus, NatsOptions
 from headrace.schemas.errors import ConfigError
 
+if TYPE_CHECKING:  # aiokafka is an extra, and takes its time to import
+    from headrace.connectors.bus.kafka import KafkaOptions
+
 _brokers: dict[str, tuple[MemoryBroker, int]] = {}  # by name, with how many have it open
 
-_KNOWN = "memory:// or memory://NAME, nats://HOST:PORT, tls://HOST:PORT, or embedded:DIRECTORY"
+_KNOWN = "memory:// or memory://NAME, nats://HOST:PORT, tls://HOST:PORT, kafka://HOST:PORT, or embedded:DIRECTORY"
 
 
 @asynccontextmanager
@@ -21,6 +26,7 @@ async def open_bus(url: str, prefix: str = "headrace") -> AsyncIterator[Bus]:
 
     - ``memory://`` or ``memory://NAME``: shared by all that name it in this process, as long as one of them has it open
     - ``nats://HOST:PORT``, ``tls://HOST:PORT``: JetStream; see `NatsOptions.from_url` for users, files and the rest
+    - ``kafka://HOST:PORT``: Kafka; see `KafkaOptions.from_url`. Needs the extra `kafka`
     - ``embedded:DIRECTORY`` or ``embedded:DIRECTORY?port=N``: a nats-server of our own on that directory, which stops
       when the block ends
 
@@ -38,12 +44,26 @@ async def open_bus(url: str, prefix: str = "headrace") -> AsyncIterator[Bus]:
                 server = await stack.enter_async_context(_embedded(rest))
                 bus = NatsBus(server.url, prefix)
             case "kafka":
-                raise ConfigError(f"bus URL {scheme}://...: this version of Headrace has no bus on Kafka; use {_KNOWN}")
+                bus = kafka_bus(url, prefix)
             case _:
                 raise ConfigError(f"bus URL with the scheme {scheme!r}: {_KNOWN} is needed")
         stack.push_async_callback(bus.close)
         await bus.open()
         yield bus
+
+
+def kafka_bus(where: "str | KafkaOptions", prefix: str) -> Bus:
+    """A bus on Kafka that is not open yet. Raises ConfigError where the extra is not installed."""
+    need_kafka()
+    from headrace.connectors.bus.kafka import KafkaBus
+
+    return KafkaBus(where, prefix)
+
+
+def need_kafka() -> None:
+    """Raises ConfigError where the extra `kafka` is not installed."""
+    if find_spec("aiokafka") is None:
+        raise ConfigError("a bus on Kafka needs aiokafka: pip install 'headrace[kafka]'")
 
 
 @contextmanager

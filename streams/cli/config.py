@@ -88,6 +88,9 @@ def _check_bus(settings: Settings) -> None:
     if is_nats(bus.url):
         nats_options(bus, bus.url, Client()).ssl_context()
         return
+    if is_kafka(bus.url):
+        kafka_options(bus, bus.url, Client()).ssl_context()
+        return
 
     async def other() -> None:  # a bus in memory, or an error that says what a bus is
         async with open_bus(bus.url, bus.prefix):
@@ -108,8 +111,10 @@ def _check_sources(settings: Settings) -> None:
         server = fpm.url or "nats://127.0.0.1"
         NatsOptions.from_url(server)
         DynamoFpmOptions((server,), (), namespace=settings.dynamo_namespace, flush_s=fpm.flush_seconds)
-    if fpm is not None and fpm.url is None and edges.bus.url.startswith("memory"):
-        raise ConfigError("sources.dynamo_fpm.url is needed: a bus in memory has no NATS server to take its place")
+    if fpm is not None and fpm.url is None and edges.bus.url.startswith(("memory", "kafka")):
+        raise ConfigError(
+            "sources.dynamo_fpm.url is needed: engines publish on NATS, and this bus has no NATS server to take its place"
+        )
     if frontend is not None:
         timeout_s = min(frontend.timeout_seconds, 0.9 * frontend.interval_seconds)
         selector = Selector(model=frontend.model)

@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
-from headrace.schemas.errors import BusError
+from headrace.schemas.errors import BusError, ConfigError
 from headrace.schemas.streams import Stream
 from headrace.streams.settings import BusSettings, Settings
 
 if TYPE_CHECKING:  # what a bus needs is imported when one is opened
     from headrace.connectors.bus.base import Bus
+    from headrace.connectors.bus.kafka import KafkaOptions
     from headrace.connectors.bus.nats import NatsOptions
     from headrace.connectors.bus.records import RecordBus
 
@@ -63,6 +64,14 @@ async def _bus(bus: BusSettings, url: str, client: Client) -> AsyncIterator["Bus
     from headrace.connectors.bus import factory
     from headrace.connectors.bus.nats import NatsBus
 
+    if is_kafka(url):
+        kafka = factory.kafka_bus(kafka_options(bus, url, client), bus.prefix)
+        try:
+            await kafka.open()
+            yield kafka
+        finally:
+            await kafka.close()
+        return
     if not is_nats(url):
         async with factory.open_bus(url, bus.prefix) as other:
             yield other
@@ -107,11 +116,44 @@ def nats_options(bus: BusSettings, url: str, client: Client) -> "NatsOptions":
         "ca": _path(bus.tls_ca),
         "cert": _path(bus.tls_cert),
         "cert_key": _path(bus.tls_key),
+        "replicas": bus.replicas,
     }
     ours: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     said = dict(parse_qsl(urlsplit(url).query))
     ours |= {name: getattr(client, name) for name in ("name", "patience_s") if name not in said}
     return replace(NatsOptions.from_url(url), **ours)
+
+
+def is_kafka(url: str) -> bool:
+    """The address of Kafka brokers?"""
+    return url.partition(":")[0] == "kafka"
+
+
+def kafka_options(bus: BusSettings, url: str, client: Client) -> "KafkaOptions":
+    """What the URL says, and the identity of the settings on top. Raises ConfigError."""
+    from headrace.connectors.bus import factory
+
+    factory.need_kafka()
+    from headrace.connectors.bus.kafka import KafkaOptions
+
+    foreign = [name for name in ("credentials", "nkey_seed", "token") if getattr(bus, name) is not None]
+    if foreign:
+        raise ConfigError(f"bus.{foreign[0]} is an identity on NATS: on Kafka give bus.user, bus.password and bus.sasl")
+    given = {
+        "user": bus.user,
+        "password": bus.password,
+        "sasl": bus.sasl,
+        "tls": bus.tls,
+        "ca": _path(bus.tls_ca),
+        "cert": _path(bus.tls_cert),
+        "cert_key": _path(bus.tls_key),
+        "partitions": bus.partitions,
+        "replicas": bus.replicas,
+    }
+    ours: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    said = dict(parse_qsl(urlsplit(url).query))
+    ours |= {name: getattr(client, name) for name in ("name", "patience_s") if name not in said}
+    return KafkaOptions.from_url(url, **ours)
 
 
 def store_of(bus: BusSettings) -> Path | None:

@@ -85,7 +85,8 @@ def test_an_unknown_key_is_refused_with_the_nearest(check) -> None:
     [
         ({"load_predictor": "oracle"}, "load_predictor 'oracle' is unknown"),
         ({"bus": {"url": "amqp://x"}}, "amqp"),
-        ({"bus": {"url": "kafka://x"}}, "no bus on Kafka"),
+        ({"bus": {"url": "kafka://x", "user": "me"}}, "user and password go together"),
+        ({"bus": {"url": "kafka://x", "tls_ca": "none.pem"}}, "CA file none.pem does not exist"),
         ({"bus": {"prefix": "a b"}}, "prefix 'a b'"),
         ({"bus": {"url": "nats://h", "credentials": "none.creds"}}, "credentials file none.creds does not exist"),
         ({"bus": {"url": "nats://me:pw@h", "token": "t"}}, "give one of credentials"),
