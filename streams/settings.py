@@ -7,7 +7,7 @@ Order of precedence: flags, then environment (`HEADRACE_BUS_URL`, `HEADRACE_DGD`
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import yaml
@@ -28,10 +28,11 @@ from headrace.schemas.errors import ConfigError
 
 PREFIX = "HEADRACE_"
 Positive = Annotated[float, Meta(gt=0.0, le=86_400.0)]
+AtLeastOne = Annotated[int, Meta(ge=1, le=10_000)]
 
 
 class BusSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which bus. `url`: "embedded" (own nats-server, the default), nats:// or tls:// of a server, kafka:// of brokers."""
+    """Which bus. `url`: "embedded" (own nats-server, the default), or the nats://, tls:// or kafka:// that exists."""
 
     url: str = "embedded"
     prefix: str = "headrace"
@@ -45,10 +46,10 @@ class BusSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     tls_ca: str | None = None
     tls_cert: str | None = None
     tls_key: str | None = None
-    tls: bool | None = None  # Kafka: encrypt, with the system's authorities where tls_ca is not given
+    tls: bool | None = None  # encrypt, with the system's authorities where tls_ca is not given
     sasl: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = None  # Kafka: with user and password
-    partitions: Count | None = None  # Kafka: of topics that are created
-    replicas: Count | None = None  # copies of what is created
+    partitions: AtLeastOne | None = None  # Kafka: of topics that are created
+    replicas: AtLeastOne | None = None  # copies of a topic or stream that is created
 
 
 class DynamoFpmSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -9,10 +9,13 @@ import re
 from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
-from kafka_support import KafkaCluster, kafka_server
+
+if TYPE_CHECKING:
+    from kafka_support import KafkaCluster
 
 # How properties are tried: no deadline (the machine may be busy), and the same examples on every run.
 settings.register_profile("headrace", deadline=None, derandomize=True)
@@ -41,8 +44,10 @@ def shared() -> Path:
 
 
 @pytest.fixture(scope="session")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator["KafkaCluster"]:
     """A Kafka broker for all tests that only need one; each uses a bus prefix of its own there."""
+    from kafka_support import kafka_server
+
     with kafka_server(tmp_path_factory.mktemp("kafka")) as running:
         yield running
 

@@ -12,7 +12,7 @@ import yaml
 
 from headrace.schemas.errors import ConfigError
 from headrace.streams.cli import output
-from headrace.streams.cli.connect import Client, is_nats, nats_options, store_of
+from headrace.streams.cli.connect import Client, is_kafka, is_nats, kafka_options, nats_options, store_of
 from headrace.streams.cli.options import pairs, set_option
 from headrace.streams.settings import Settings, load
 
@@ -113,7 +113,7 @@ def _check_sources(settings: Settings) -> None:
         DynamoFpmOptions((server,), (), namespace=settings.dynamo_namespace, flush_s=fpm.flush_seconds)
     if fpm is not None and fpm.url is None and edges.bus.url.startswith(("memory", "kafka")):
         raise ConfigError(
-            "sources.dynamo_fpm.url is needed: engines publish on NATS, and this bus has no NATS server to take its place"
+            "sources.dynamo_fpm.url is needed: engines publish on NATS, and the bus has no server of that kind"
         )
     if frontend is not None:
         timeout_s = min(frontend.timeout_seconds, 0.9 * frontend.interval_seconds)

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from headrace.schemas.config import ALIASES, FIELDS, PlannerConfig
 from headrace.schemas.config_notes import config_notes
+from headrace.streams.cli.connect import Client, kafka_options
 from headrace.streams.settings import PREFIX, Settings
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -121,6 +122,8 @@ def _plain_text_secrets(s: Settings) -> Iterator[str]:
     secret = bus.password or bus.token or parts.username
     if parts.scheme == "nats" and parts.hostname not in _LOOPBACK and secret and not (bus.tls_ca or bus.tls_cert):
         yield f"bus: password or token go to {parts.hostname} in plain text where the server asks for no TLS; use tls://"
+    if parts.scheme == "kafka" and secret and not kafka_options(bus, bus.url, Client()).encrypted:
+        yield "bus: the password goes to Kafka without TLS; set bus.tls, or give bus.tls_ca"
 
 
 def _misspelt_variables(environ: Mapping[str, str]) -> Iterator[str]:

@@ -107,6 +107,7 @@ def nats_options(bus: BusSettings, url: str, client: Client) -> "NatsOptions":
     """What the URL says, and the identity of the settings on top. Raises ConfigError."""
     from headrace.connectors.bus.nats import NatsOptions
 
+    _refuse(bus, ("sasl", "partitions"), "of Kafka: remove it, or give a kafka:// URL")
     given = {
         "credentials": _path(bus.credentials),
         "nkey_seed": _path(bus.nkey_seed),
@@ -116,6 +117,7 @@ def nats_options(bus: BusSettings, url: str, client: Client) -> "NatsOptions":
         "ca": _path(bus.tls_ca),
         "cert": _path(bus.tls_cert),
         "cert_key": _path(bus.tls_key),
+        "tls": bus.tls,
         "replicas": bus.replicas,
     }
     ours: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
@@ -136,9 +138,7 @@ def kafka_options(bus: BusSettings, url: str, client: Client) -> "KafkaOptions":
     factory.need_kafka()
     from headrace.connectors.bus.kafka import KafkaOptions
 
-    foreign = [name for name in ("credentials", "nkey_seed", "token") if getattr(bus, name) is not None]
-    if foreign:
-        raise ConfigError(f"bus.{foreign[0]} is an identity on NATS: on Kafka give bus.user, bus.password and bus.sasl")
+    _refuse(bus, ("credentials", "nkey_seed", "token"), "of NATS: on Kafka give bus.user, bus.password and bus.sasl")
     given = {
         "user": bus.user,
         "password": bus.password,
@@ -154,6 +154,12 @@ def kafka_options(bus: BusSettings, url: str, client: Client) -> "KafkaOptions":
     said = dict(parse_qsl(urlsplit(url).query))
     ours |= {name: getattr(client, name) for name in ("name", "patience_s") if name not in said}
     return KafkaOptions.from_url(url, **ours)
+
+
+def _refuse(bus: BusSettings, names: Iterable[str], why: str) -> None:
+    for name in names:
+        if getattr(bus, name) is not None:
+            raise ConfigError(f"bus.{name} is {why}")
 
 
 def store_of(bus: BusSettings) -> Path | None:

@@ -31,8 +31,8 @@ set_option = click.option(
 bus_option = click.option(
     "--bus",
     metavar="URL",
-    help="nats://HOST:PORT, tls://HOST:PORT, kafka://HOST:PORT, or `embedded`: a NATS server of our own on the directory bus.store, which "
-    "`headrace run` starts and other commands find.  [env: HEADRACE_BUS_URL; default: embedded]",
+    help="nats://HOST:PORT, tls://HOST:PORT, kafka://HOST:PORT, or `embedded`: a nats-server of our own on the "
+    "directory bus.store, which `headrace run` starts and others find.  [env: HEADRACE_BUS_URL; default: embedded]",
 )
 dgd_option = click.option(
     "--dgd",

@@ -4,7 +4,7 @@ Kafka compares no positions, but it refuses the older of two producers that shar
 stream has one. Who wants to write takes the next epoch of that id, has an empty transaction ended on the partition (its
 marker tells the partition of the epoch: from then on it refuses all older ones), takes one more epoch, and reads the
 partition to its end. If the newest record of the key is the expected one it appends; the broker refuses that append
-if another has taken an epoch and put its marker meanwhile, and then all begins again. See docs/decisions/0007.
+if another has taken an epoch and put its marker meanwhile, and then all begins again. See docs/decisions/0009.
 """
 
 import asyncio

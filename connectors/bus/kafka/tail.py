@@ -44,13 +44,17 @@ class Tail:
         self._cluster = cluster
         self._place = place
         self.lock = asyncio.Lock()
-        self._forget()
+        self._start = 0
+        self._end: int | None = None  # behind the last record that we know
+        self._newest: dict[bytes, Newest | None] = {}
+        self._ids: dict[str, int] = {}
+        self._ages: deque[tuple[int, str]] = deque()
 
     async def refresh(self) -> None:
         """Read what has come since the last look. Raises BusError."""
         end = await self._offset_at(END)
         if self._end is None or end < self._end:  # the first look, or another topic of that name
-            self._forget()
+            self._newest, self._ids, self._ages = {}, {}, deque()
             self._start = self._end = await self._offset_at(int(time.time() * 1000) - _WINDOW_MS)
         for record in await read_between(self._cluster, self._place, self._end, end):
             self._take(record)
@@ -82,13 +86,6 @@ class Tail:
             self._ages.append((record.time_ms, message_id))
         while self._ages and self._ages[0][0] < record.time_ms - _WINDOW_MS:
             self._ids.pop(self._ages.popleft()[1], None)
-
-    def _forget(self) -> None:
-        self._start = 0
-        self._end: int | None = None
-        self._newest: dict[bytes, Newest | None] = {}
-        self._ids: dict[str, int] = {}
-        self._ages: deque[tuple[int, str]] = deque()
 
     async def _offset_at(self, when: int) -> int:
         place = self._place

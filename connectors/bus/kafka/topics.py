@@ -141,7 +141,9 @@ class Topics:
 
     async def _create(self, limits: Mapping[str, Mapping[str, str]], partitions: int) -> None:
         replicas = self._cluster.options.replicas or _CLUSTERS_DEFAULT
-        new = [(topic, partitions, replicas, [], list(settings.items())) for topic, settings in limits.items()]
+        new: list[Any] = [
+            (topic, partitions, replicas, [], list(settings.items())) for topic, settings in limits.items()
+        ]
 
         async def attempt() -> list[tuple[str, int, str | None]]:
             answer = await self._cluster.ask_any(CreateTopicsRequest(new, int(ANSWER_S * 1000), False))

@@ -17,7 +17,7 @@ ROOMS = ("connectors", "models", "schemas", "streams")
 LOCKS = {  # lock file -> the extras and groups that are in it
     "build": ((), ("build",)),
     "demo": (("kalman",), ()),
-    "dev": (("kalman", "arima", "prophet", "plot"), ("dev",)),
+    "dev": (("kalman", "arima", "prophet", "plot", "kafka"), ("dev",)),
     "image": (("kalman", "arima", "prophet", "kafka"), ()),
 }
 # Distributions that are used without being imported, and distributions whose package nothing here can look up.

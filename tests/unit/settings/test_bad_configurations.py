@@ -82,7 +82,7 @@ BAD: dict[str, tuple[str | bytes, tuple[str, ...]]] = {
     "sources_as_a_number": ("sources: 3", ("`object`", "`int`", "sources")),
     "bus_as_a_number": ("bus: 3", ("`object`", "`int`", "bus")),
     "a_kafka_without_a_broker": ("bus: 'kafka://'", ("kafka://HOST:PORT",)),
-    "an_identity_of_another_bus": ("bus: {url: 'kafka://h', token: t}", ("bus.token is an identity on NATS", "bus.sasl")),
+    "an_identity_of_another_bus": ("bus: {url: 'kafka://h', token: t}", ("bus.token is of NATS", "bus.sasl")),
     "a_mechanism_that_kafka_has_not": ("bus: {url: 'kafka://h', sasl: MD5}", ("'MD5'", "bus.sasl")),
     "no_bus": ("bus: http://x", ("'http'", "nats://HOST:PORT")),
     "a_prefix_that_is_no_subject": ("bus: {prefix: a b}", ("'a b'", "letters, digits")),
