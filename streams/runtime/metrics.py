@@ -52,6 +52,10 @@ class PlannerMetrics:
         self.registry = registry or CollectorRegistry()
         self._gauges = {name: self._gauge(name, what) for name, (_, what) in {**OBSERVED, **PREDICTED}.items()}
         self._roles = {name: self._gauge(name, what, "role") for name, what in ROLE_GAUGES.items()}
+        self._gpu_hours = self._gauge(
+            "gpu_hours", "GPU-hours of ready and starting replicas since this process began", "role"
+        )
+        self._held: dict[tuple[str, str], tuple[float, float, float]] = {}  # (at, s; GPUs; GPU-hours before)
         self._reasons = {
             loop: Enum(
                 f"{PREFIX}_{loop}_scaling_decision",
@@ -93,11 +97,23 @@ class PlannerMetrics:
         for kind, count in r.counters.items():
             self._inputs.labels(r.dgd, kind).set(count)
         for role, report in r.roles.items():
+            self._count_gpus(r.dgd, role, r.at, report)
             for name, value in _role_values(report, r.loops).items():
                 self._roles[name].labels(r.dgd, role).set(UNKNOWN if value is None else value)
             for loop, reason in (("load", report.load_reason), ("throughput", report.throughput_reason)):
                 if loop in r.loops and reason in STATES:
                     self._reasons[loop].labels(r.dgd, role).state(reason)
+
+    def _count_gpus(self, dgd: str, role: str, at: float, report: RoleReport) -> None:
+        """Add what the replicas of the last report have cost since; by time, for ticks come at any distance (case T37).
+
+        What was unknown is not counted: the sum then lacks that time.
+        """
+        then, gpus, hours = self._held.get((dgd, role), (at, 0.0, 0.0))
+        hours += gpus * max(0.0, at - then) / 3600
+        each = report.known.get("gpus_per_replica")
+        self._held[dgd, role] = at, 0.0 if report.current is None or each is None else report.current * each, hours
+        self._gpu_hours.labels(dgd, role).set(hours)
 
     def serve(self, port: int, address: str = "127.0.0.1") -> None:
         """Serve `/metrics` in a thread of its own. Raises ConfigError when the port cannot be had."""

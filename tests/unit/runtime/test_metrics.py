@@ -84,3 +84,28 @@ def test_a_port_that_is_taken_is_a_configuration_error() -> None:
         taken.listen()
         with pytest.raises(ConfigError, match="set PLANNER_PROMETHEUS_PORT to a free one"):
             PlannerMetrics().serve(taken.getsockname()[1])
+
+
+def test_gpu_hours_are_counted_by_time_and_not_by_ticks() -> None:  # case T37, dynamo#8575
+    metrics = PlannerMetrics()
+    for tick, at in enumerate((0.0, 5.0, 100.0, 3600.0)):  # at any distance
+        role = RoleReport(current=3, known={"gpus_per_replica": 4.0})
+        metrics.take([report(role=role, tick=tick, at=at)])
+    assert value(metrics, "gpu_hours", role="decode") == pytest.approx(12.0)
+
+
+def test_what_a_replica_costs_is_not_counted_while_nobody_knows_it() -> None:
+    metrics = PlannerMetrics()
+    for at, gpus in ((0.0, None), (3600.0, 4.0), (7200.0, 4.0)):
+        role = RoleReport(current=1, known={} if gpus is None else {"gpus_per_replica": gpus})
+        metrics.take([report(role=role, at=at)])
+    assert value(metrics, "gpu_hours", role="decode") == pytest.approx(4.0)
+
+
+def test_what_starts_and_what_has_no_room_are_metrics() -> None:
+    metrics = PlannerMetrics()
+    metrics.take([report(role=RoleReport(current=3, known={"starting": 2.0, "unschedulable": 1.0}))])
+    assert value(metrics, "starting_replicas", role="decode") == 2
+    assert value(metrics, "unschedulable_replicas", role="decode") == 1
+    metrics.take([report(role=RoleReport(current=3, known={"starting": 0.0}))])
+    assert value(metrics, "unschedulable_replicas", role="decode") == 0
