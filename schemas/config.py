@@ -55,8 +55,8 @@ class PlannerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     mode: Mode = "disagg"  # which roles are planned
     optimization_target: Target = "throughput"  # `sla`: latencies; the others: thresholds on queues and KV use
-    enable_throughput_scaling: bool = True  # floors from the forecast; only with target `sla`
-    enable_load_scaling: bool = False  # one replica up or down by what engines have queued; other targets always do it
+    enable_throughput_scaling: bool = True  # plan with a forecast of traffic; only with target `sla`
+    enable_load_scaling: bool = False  # plan, more often, with what engines have queued; other targets always do it
     advisory: bool = False  # decisions are published for people to read, and nobody acts
 
     ttft_ms: Positive = 500.0  # the target for the time to first token
@@ -74,7 +74,8 @@ class PlannerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     decode_engine_num_gpu: ReplicaGpus | None = None  # the same, aggregated or not
     max_throughput_scaling_replicas: Step = 8  # the farthest step of one forecast
 
-    capacity_policy: Policy = "reference"  # `queue_aware`: sized for demand, backlog and randomness; target `sla` only
+    capacity_policy: Policy = "queue_aware"  # with target `sla`: sized for demand, backlog and randomness, in one step;
+    # `reference`: floors from the forecast, and one replica up or down by what engines have queued
     queue_late_share: Annotated[float, Meta(gt=0.0, lt=1.0)] = 0.03  # of requests that may wait past the TTFT target
     queue_batch_deviations: Annotated[float, Meta(ge=0.0, le=10.0)] = 0.9  # standard deviations that a batch may swell
     scale_down_window_seconds: Positive = 120.0  # of less demand before anything shrinks; twice the start-up at least
@@ -121,7 +122,16 @@ class PlannerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     @property
     def queue_aware(self) -> bool:
-        """Is the fleet sized for demand and backlog, in place of the two loops' verdicts?"""
+        """Is the fleet sized for demand and backlog, in place of the reference's floors and steps of one?
+
+        The switches of the two loops then say how often, and from what:
+
+        * both: every load interval, from traffic, forecast and what engines have queued;
+        * `enable_load_scaling` alone: the same without a forecast; while nobody measures traffic, one replica at a time
+          by what engines have queued;
+        * `enable_throughput_scaling` alone: every throughput interval, from traffic and forecast; engines' queues have no
+          say. This is the default, and the slowest to react.
+        """
         return self.capacity_policy == "queue_aware" and self.optimization_target == "sla"
 
     @property
@@ -132,6 +142,11 @@ class PlannerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     @property
     def load_loop(self) -> bool:
         return self.enable_load_scaling or self.optimization_target != "sla"
+
+    @property
+    def planning_interval_seconds(self) -> float:
+        """How long a queue-aware fleet stays as it is before the next look: the interval of the faster enabled loop."""
+        return min(self.intervals)
 
     @property
     def base_tick_seconds(self) -> float:

@@ -88,7 +88,8 @@ class Memory:
         self._relearn(config)
         self.config, self.forecast = config, forecast
         self.schedule = self.schedule.reconfigured(config)
-        self.throughput.config = self.load.config = self.queue.config = self.correction.config = config
+        self.throughput.config = self.load.config = self.correction.config = config
+        self.queue.configure(config)
         self.ledger.ack_timeout_s = config.ack_timeout_seconds
         self.fpm.stale_after_s = config.fpm_stale_after_seconds
         self.inventory.stale_after_s = config.inventory_stale_after_seconds

@@ -4,18 +4,14 @@ Up at once, to what the demand ahead and the backlog ask for. Down only when not
 window that covers twice the start-up time: what takes minutes to come back is not given up for seconds of quiet.
 """
 
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
-
-import msgspec
 
 from headrace.models.perf.engine import EngineModel
 from headrace.models.perf.latency import EngineLoad, itl_s, ttft_s
 from headrace.models.perf.line import Line
 from headrace.models.perf.speed import line_for
-from headrace.models.scaling.demand import Slice, lengths, rate, slice_of, spread
 from headrace.models.scaling.queueing import (
     Demand,
     Sizing,
@@ -29,72 +25,67 @@ from headrace.models.scaling.step import limit_step
 from headrace.models.scaling.verdict import Verdict
 from headrace.schemas.base import AGG, DECODE, PREFILL, Role
 from headrace.schemas.config import PlannerConfig
+from headrace.schemas.prediction import Prediction
 from headrace.schemas.reasons import Outcome, Reason
 from headrace.schemas.traffic import TrafficWindow
+from headrace.streams.agents.ahead import Ahead, DemandAhead, for_role
 from headrace.streams.agents.ledger import Ledger
 from headrace.streams.agents.load import serving
-from headrace.streams.agents.throughput import accept_length
 from headrace.streams.agents.traffic import TrafficObserver
 from headrace.streams.agents.view import RoleView
 
-KEPT_S = 600.0  # of traffic
-MOST_SLICES = 1200
-RECENT_S = 30.0
-MINUTE_S = 60.0
-LENGTHS_S = 120.0
 FIRST_STARTUP_S = 30.0  # until one was measured
 DRAIN_S = 20.0  # in which a backlog shall be worked off
 CROWDED_RUNS = 2  # in a row, before what is in the engines outvotes the demand
 
 
 @dataclass(frozen=True, slots=True)
-class Ahead:
-    """The demand to plan for, and the numbers it comes from."""
+class Scene:
+    """What a run looks at. `fallback` is the load loop's word, for while the traffic is unknown."""
 
-    demand: Demand
-    evidence: Mapping[str, float]
+    views: Mapping[Role, RoleView]
+    models: Mapping[Role, EngineModel]
+    traffic: TrafficObserver
+    ledger: Ledger
+    prediction: Prediction | None = None
+    fallback: Mapping[Role, Verdict] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class QueueAwareLoop:
-    """Remembers ten minutes of traffic, what was wanted lately, and how long a scale-up takes."""
+    """Remembers recent traffic, what was wanted lately, and how long a scale-up takes."""
 
     config: PlannerConfig
-    slices: deque[Slice] = field(default_factory=deque)
+    ahead: DemandAhead = field(init=False)
     wants: dict[Role, list[tuple[float, int]]] = field(default_factory=dict)  # time, replicas
     crowded: dict[Role, list[int]] = field(default_factory=dict)
     startup_s: float = FIRST_STARTUP_S
     measured_id: int = -1  # decision whose start-up was taken in last
 
-    def observe(self, window: TrafficWindow, now: float) -> None:
-        """Take in a window that the traffic observer has taken. A clock ahead must not outshine what follows."""
-        if not self.config.queue_aware:
-            return
-        found = slice_of(window)
-        if found is not None and found.end > now - KEPT_S:
-            believed = found.end <= now + self.config.max_clock_skew_seconds
-            self.slices.append(found if believed else msgspec.structs.replace(found, end=now))
-            while len(self.slices) > MOST_SLICES:
-                self.slices.popleft()
+    def __post_init__(self) -> None:
+        self.ahead = DemandAhead(self.config)
 
-    def run(
-        self,
-        views: Mapping[Role, RoleView],
-        models: Mapping[Role, EngineModel],
-        traffic: TrafficObserver,
-        ledger: Ledger,
-        now: float,
-    ) -> dict[Role, Verdict]:
+    def configure(self, config: PlannerConfig) -> None:
+        self.config = self.ahead.config = config
+
+    def observe(self, window: TrafficWindow, now: float) -> None:
+        if self.config.queue_aware:
+            self.ahead.observe(window, now)
+
+    def blind(self, prediction: Prediction | None, now: float) -> bool:
+        """Is the demand unknown?"""
+        return self.ahead.look(prediction, self.startup_s, now) is None
+
+    def run(self, scene: Scene, now: float) -> dict[Role, Verdict]:
         """One verdict per role. Estimates are made even where nothing may act, so that the report shows them."""
-        while self.slices and self.slices[0].end < now - KEPT_S:
-            self.slices.popleft()
-        self._measure_startup(ledger)
-        in_progress = ledger.outstanding is not None
+        self.ahead.forget(now)
+        self._measure_startup(scene.ledger)
+        in_progress = scene.ledger.outstanding is not None
+        ahead = self.ahead.look(scene.prediction, self.startup_s, now)
         verdicts = {}
-        for role, view in views.items():
-            ahead = self._ahead(traffic, view, now)
-            verdict = self._role(view, models[role], ahead, now)
-            gate = _gate(view, verdict, in_progress)
+        for role, view in scene.views.items():
+            verdict = self._role(scene, role, ahead, now)
+            gate = self._gate(view, verdict, in_progress)
             verdicts[role] = verdict if gate is None else Verdict.hold(gate, **verdict.evidence)
         return verdicts
 
@@ -107,42 +98,35 @@ class QueueAwareLoop:
         if ledger.settled_at is not None and any(n > d.previous.get(role, 0) for role, n in d.targets.items()):
             self.startup_s += 0.5 * (max(0.0, ledger.settled_at - d.issued_at) - self.startup_s)
 
-    def _ahead(self, traffic: TrafficObserver, view: RoleView, now: float) -> Ahead | None:
-        """Demand over the time that a new worker needs; None while it is unknown."""
-        kept = list(self.slices)
-        recent, minute = rate(kept, now - RECENT_S), rate(kept, now - MINUTE_S)
-        typical = lengths([s for s in kept if s.end > now - LENGTHS_S]) or lengths(kept)
-        if recent is None or minute is None or typical is None:
-            return None
-        before = rate(kept, now - 2 * MINUTE_S, now - MINUTE_S)
-        rising = 0.0 if before is None else max(0.0, minute - before) / MINUTE_S
-        planned = max(recent, minute + rising * (self.startup_s + self.config.load_adjustment_interval_seconds))
-        cv2 = spread(kept)
-        demand = Demand(
-            requests_per_s=planned,
-            isl=typical[0],
-            osl=typical[1],
-            isl_cv2=1.0 if cv2 is None else cv2,
-            kv_hit_rate=traffic.kv_hit_rate,
-            accept_length=accept_length(traffic.accept_length, view),
-        )
-        numbers = {"demand_rps": recent, "planned_rps": planned, "isl": typical[0], "osl": typical[1]}
-        return Ahead(demand, numbers | {"isl_cv2": demand.isl_cv2, "startup_s": self.startup_s})
-
-    def _role(self, view: RoleView, model: EngineModel, ahead: Ahead | None, now: float) -> Verdict:
+    def _role(self, scene: Scene, role: Role, ahead: Ahead | None, now: float) -> Verdict:
+        view, model = scene.views[role], scene.models[role]
         current = view.current
-        evidence = self._latencies(view, model, ahead)
+        demand = None if ahead is None else for_role(ahead, view, scene.traffic)
+        evidence = self._latencies(view, model, demand)
         if view.inventory is None or current is None:
             return Verdict.hold(Reason.NO_INVENTORY, **evidence)
-        if ahead is None:
-            return Verdict.hold(Reason.NO_TRAFFIC_DATA, **evidence)
-        line = line_for(model, view.role, prefill=view.role != DECODE, decode=view.role != PREFILL)
+        if ahead is None or demand is None:
+            return self._without_traffic(role, current, scene.fallback.get(role), now)
+        line = line_for(model, role, prefill=role != DECODE, decode=role != PREFILL)
         if line is None:
             return Verdict.hold(Reason.MODEL_NOT_READY, **evidence)
-        found = self._size(view, line, ahead.demand)
-        wanted = max(self.config.min_endpoint_of(view.role), -(-found.engines // view.ranks))
+        found = self._size(view, line, demand)
+        wanted = max(self.config.min_endpoint_of(role), -(-found.engines // view.ranks))
         evidence |= {**ahead.evidence, "utilisation": found.utilisation, "sla_can_be_met": float(found.met)}
-        return self._step(view.role, current, wanted, now, evidence | {"wanted": wanted})
+        return self._step(role, current, wanted, now, evidence | {"wanted": wanted, "startup_s": self.startup_s})
+
+    def _without_traffic(self, role: Role, current: int, spoken: Verdict | None, now: float) -> Verdict:
+        """While nobody measures traffic, engines' queues still tell who needs one replica more.
+
+        One replica less they may say only where no throughput loop asks for traffic: there a missing measurement is an
+        outage, and an outage takes nothing away.
+        """
+        if spoken is None or spoken.replicas is None:
+            reason = Reason.NO_TRAFFIC_DATA if spoken is None or spoken.reason is Reason.NO_CHANGE else spoken.reason
+            return Verdict.hold(reason, **({} if spoken is None else spoken.evidence))
+        if spoken.replicas <= current and self.config.throughput_loop:
+            return Verdict.hold(Reason.NO_TRAFFIC_DATA, **spoken.evidence)
+        return self._step(role, current, spoken.replicas, now, spoken.evidence)
 
     def _size(self, view: RoleView, line: Line, demand: Demand) -> Sizing:
         targets = Targets(
@@ -151,7 +135,7 @@ class QueueAwareLoop:
             self.config.queue_late_share,
             self.config.queue_batch_deviations,
         )
-        engines = serving(view)
+        engines = serving(view) if self.config.load_loop else []
         backlog = sum(e.queued_prefill_tokens for e in engines) / DRAIN_S / max(1.0, demand.isl)
         if view.role == PREFILL:
             return prefill_engines(demand, line, targets, backlog)
@@ -190,9 +174,21 @@ class QueueAwareLoop:
         step = limit_step(current, highest, self.config.max_throughput_scaling_replicas)
         return Verdict(step, Reason.SCALE_DOWN, evidence)
 
-    def _latencies(self, view: RoleView, model: EngineModel, ahead: Ahead | None) -> dict[str, float]:
+    def _gate(self, view: RoleView, verdict: Verdict, in_progress: bool) -> Reason | None:
+        """Why this verdict may not act now, or None. A scale-down needs the word of every engine, if engines have a say."""
+        if verdict.replicas is None or view.inventory is None:
+            return None
+        if in_progress or view.settling:
+            return Reason.SCALING_IN_PROGRESS
+        if verdict.reason is not Reason.SCALE_DOWN or not self.config.load_loop:
+            return None
+        if not view.engines:
+            return Reason.NO_FPM_DATA
+        return None if view.complete else Reason.WORKER_COUNT_MISMATCH
+
+    def _latencies(self, view: RoleView, model: EngineModel, demand: Demand | None) -> dict[str, float]:
         """The next request's latencies on the worst engine, for the report."""
-        hit, accept = (None, 1.0) if ahead is None else (ahead.demand.kv_hit_rate, ahead.demand.accept_length)
+        hit, accept = (None, 1.0) if demand is None else (demand.kv_hit_rate, demand.accept_length)
         found = {
             "ttft_ms": [ttft_s(model, view.role, e, view.limits, kv_hit_rate=hit) for e in view.engines.values()],
             "itl_ms": [itl_s(model, view.role, e, accept_length=accept) for e in view.engines.values()],
@@ -202,7 +198,7 @@ class QueueAwareLoop:
 
     def to_state(self) -> dict[str, Any]:
         return {
-            "slices": msgspec.to_builtins(list(self.slices)),
+            "slices": self.ahead.to_state(),
             "wants": {role: [list(want) for want in wants] for role, wants in self.wants.items()},
             "crowded": self.crowded,
             "startup_s": self.startup_s,
@@ -210,20 +206,7 @@ class QueueAwareLoop:
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        self.slices = deque(msgspec.convert(state["slices"], list[Slice]))
+        self.ahead.load_state(state["slices"])
         self.wants = {role: [(float(at), int(n)) for at, n in wants] for role, wants in state["wants"].items()}
         self.crowded = {role: list(runs) for role, runs in state["crowded"].items()}
         self.startup_s, self.measured_id = float(state["startup_s"]), int(state["measured_id"])
-
-
-def _gate(view: RoleView, verdict: Verdict, in_progress: bool) -> Reason | None:
-    """Why this verdict may not act now, or None. A scale-down needs the word of every engine."""
-    if verdict.replicas is None or view.inventory is None:
-        return None
-    if in_progress or view.settling:
-        return Reason.SCALING_IN_PROGRESS
-    if verdict.reason is not Reason.SCALE_DOWN:
-        return None
-    if not view.engines:
-        return Reason.NO_FPM_DATA
-    return None if view.complete else Reason.WORKER_COUNT_MISMATCH

@@ -1,7 +1,7 @@
 """One tick: from what is remembered to a prediction, a proposal, a decision if one is due, and the report of it all."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from headrace.models.known import Known
@@ -15,6 +15,7 @@ from headrace.schemas.tick_report import TickReport
 from headrace.streams.agents.ledger import Draft
 from headrace.streams.agents.memory import Memory
 from headrace.streams.agents.propose import own_proposal, own_verdicts
+from headrace.streams.agents.queue_aware import Scene
 from headrace.streams.agents.reconcile import Opinions, RolePlan, reconcile
 from headrace.streams.agents.report import Findings, forecast_numbers, reasons_of, role_report
 from headrace.streams.agents.view import RoleView, look
@@ -120,6 +121,10 @@ def _run_throughput(tick: Tick) -> None:
             tick.notes.append(
                 f"no load of a {role} engine meets the SLA: sized by demand, at the least violation of it"
             )
+    if memory.config.queue_aware and not memory.config.load_loop:
+        sized = memory.queue.run(_scene(tick), tick.now)
+        before = tick.throughput
+        tick.throughput = {r: replace(v, evidence={**before[r].evidence, **v.evidence}) for r, v in sized.items()}
 
 
 def _run_load(tick: Tick) -> None:
@@ -127,11 +132,24 @@ def _run_load(tick: Tick) -> None:
     for role, view in tick.views.items():
         if view.idle:
             memory.models[role].idle(len(view.engines))
-    if memory.config.queue_aware:
-        tick.load = memory.queue.run(tick.views, memory.models, memory.traffic, memory.ledger, tick.now)
-        return
-    outstanding = memory.ledger.outstanding is not None
-    tick.load = memory.load.run(tick.views, memory.models, memory.traffic, outstanding)
+    sized = memory.config.queue_aware
+    if not sized or memory.queue.blind(_live_prediction(tick), tick.now):
+        outstanding = memory.ledger.outstanding is not None
+        tick.load = memory.load.run(tick.views, memory.models, memory.traffic, outstanding)
+    if sized:
+        tick.load = memory.queue.run(_scene(tick), tick.now)
+
+
+def _scene(tick: Tick) -> Scene:
+    memory = tick.memory
+    prediction = _live_prediction(tick)
+    return Scene(tick.views, memory.models, memory.traffic, memory.ledger, prediction, fallback=tick.load)
+
+
+def _live_prediction(tick: Tick) -> Prediction | None:
+    """The prediction of the last throughput run, until it expires."""
+    p = tick.memory.prediction
+    return p if p is not None and tick.memory.config.throughput_loop and tick.now < p.expires_at else None
 
 
 def _decide(tick: Tick, plans: Mapping[Role, RolePlan]) -> Decision | None:

@@ -64,6 +64,15 @@ class LabPolicy:
         self._outstanding: Decision | None = None
         self._window_from = 0.0
 
+    @classmethod
+    def of(cls, ttft_ms: float, itl_ms: float, over: dict[str, Any], bench: str | None) -> "LabPolicy":
+        """Against this SLA, with `over` upon DEFAULTS; `bench` is a file of benchmark FPMs."""
+        policy = cls({**DEFAULTS, "ttft_ms": ttft_ms, "itl_ms": itl_ms, **over})
+        if bench:
+            with open(bench) as file:
+                policy.learn(json.load(file))
+        return policy
+
     def learn(self, bench: tuple[list[dict[str, Any]], list[dict[str, Any]]]) -> None:
         """Benchmark FPMs, as the reference gets them."""
         for role, flats in zip(("prefill", "decode"), bench, strict=True):
@@ -163,11 +172,6 @@ class LabPolicy:
 
 
 def make_policy(ttft_ms: float, itl_ms: float) -> LabPolicy:
-    """The policy under this SLA, for the driver of the simulator."""
+    """The policy under this SLA, for a driver that knows nothing of Headrace."""
     over = json.loads(os.environ.get("HEADRACE_LAB_CONFIG", "{}"))
-    policy = LabPolicy({**DEFAULTS, "ttft_ms": ttft_ms, "itl_ms": itl_ms, **over})
-    bench = os.environ.get("HEADRACE_LAB_BENCH")
-    if bench:
-        with open(bench) as file:
-            policy.learn(json.load(file))
-    return policy
+    return LabPolicy.of(ttft_ms, itl_ms, over, os.environ.get("HEADRACE_LAB_BENCH"))

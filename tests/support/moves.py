@@ -101,6 +101,7 @@ def revisions(draw: st.DrawFn, config: dict[str, Any]) -> Record:
                 "load_adjustment_interval_seconds": st.sampled_from([1, 2.5, 5, 7]),
                 "throughput_adjustment_interval_seconds": st.sampled_from([20, 30]),
                 "load_predictor": st.sampled_from(["constant", "kalman", "none"]),
+                "capacity_policy": st.sampled_from(["queue_aware", "reference"]),
                 "load_min_observations": st.sampled_from([2, 5]),
                 "advisory": st.booleans(),
                 "on_drift": st.sampled_from(["reissue", "adopt"]),
@@ -169,6 +170,7 @@ def histories(draw: st.DrawFn, *, revise: bool = True, rounds: int = 10) -> tupl
         "min_endpoint": draw(st.integers(0, 2)),
         "max_gpu_budget": draw(st.sampled_from([-1, 4, 8])),
         "min_gpu_budget": draw(st.sampled_from([-1, -1, 3])),
+        "capacity_policy": draw(st.sampled_from(["queue_aware", "reference"])),
     }
     roles = list(BASE[config["mode"]])
     records = [fpm_moves(roles), inventories(roles), windows(), predictions(), opinions(roles)]

@@ -222,8 +222,9 @@ class Stage:
 
     @classmethod
     def of(cls, **config: Any) -> "Stage":
-        """A planner of its own epoch under this configuration; without a target, against the SLA of the goldens."""
-        raw = {"optimization_target": "sla", "ttft_ms": 100, "itl_ms": 10, "max_gpu_budget": -1} | config
+        """A planner of its own epoch under this configuration; else the reference's policy, against the goldens' SLA."""
+        sla = {"optimization_target": "sla", "ttft_ms": 100, "itl_ms": 10}
+        raw = sla | {"max_gpu_budget": -1, "capacity_policy": "reference"} | config
         planner = Planner(planner_config(raw), DGD)
         planner.begin_epoch()
         return cls(planner)

@@ -10,6 +10,7 @@ from headrace.schemas.reasons import Reason
 from headrace.streams.planner import Planner
 
 BASE = {"mode": "prefill", "optimization_target": "sla", "ttft_ms": 100, "itl_ms": 10, "max_gpu_budget": -1}
+BASE |= {"capacity_policy": "reference"}
 LOAD = BASE | {"enable_load_scaling": True, "enable_throughput_scaling": False}
 BOTH = BASE | {"enable_load_scaling": True, "load_predictor": "constant"}
 
