@@ -74,8 +74,7 @@ class PlannerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     decode_engine_num_gpu: ReplicaGpus | None = None  # the same, aggregated or not
     max_throughput_scaling_replicas: Step = 8  # the farthest step of one forecast
 
-    capacity_policy: Policy = "queue_aware"  # with target `sla`: sized for demand, backlog and randomness, in one step;
-    # `reference`: floors from the forecast, and one replica up or down by what engines have queued
+    capacity_policy: Policy = "queue_aware"  # with target `sla`; `reference`: floors, and one replica at a time
     queue_late_share: Annotated[float, Meta(gt=0.0, lt=1.0)] = 0.03  # of requests that may wait past the TTFT target
     queue_batch_deviations: Annotated[float, Meta(ge=0.0, le=10.0)] = 0.9  # standard deviations that a batch may swell
     scale_down_window_seconds: Positive = 120.0  # of less demand before anything shrinks; twice the start-up at least
@@ -127,9 +126,9 @@ class PlannerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         The switches of the two loops then say how often, and from what:
 
         * both: every load interval, from traffic, forecast and what engines have queued;
-        * `enable_load_scaling` alone: the same without a forecast; while nobody measures traffic, one replica at a time
-          by what engines have queued;
-        * `enable_throughput_scaling` alone: every throughput interval, from traffic and forecast; engines' queues have no
+        * `enable_load_scaling` alone: the same without a forecast; while nobody measures traffic, one replica at a
+          time by what engines have queued;
+        * `enable_throughput_scaling` alone: every throughput interval, from traffic and forecast; queues have no
           say. This is the default, and the slowest to react.
         """
         return self.capacity_policy == "queue_aware" and self.optimization_target == "sla"

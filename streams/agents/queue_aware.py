@@ -175,7 +175,7 @@ class QueueAwareLoop:
         return Verdict(step, Reason.SCALE_DOWN, evidence)
 
     def _gate(self, view: RoleView, verdict: Verdict, in_progress: bool) -> Reason | None:
-        """Why this verdict may not act now, or None. A scale-down needs the word of every engine, if engines have a say."""
+        """Why this verdict may not act now, or None. Where engines have a say, a scale-down needs the word of all."""
         if verdict.replicas is None or view.inventory is None:
             return None
         if in_progress or view.settling:

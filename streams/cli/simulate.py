@@ -58,8 +58,8 @@ def command(
     """Plan TRACE and say what came of it.
 
     TRACE is an Azure CSV (TIMESTAMP, ContextTokens, GeneratedTokens) or a Mooncake JSONL, plain or gzipped; without
-    one, the load of the configuration's `simulator.load` is generated. Without a configuration, the queue-aware
-    policy plans for TTFT 500 ms and ITL 50 ms; `--set capacity_policy=reference` moves one replica at a time.
+    one, the load of the configuration's `simulator.load` is generated. Without a configuration, the
+    plan is for TTFT 500 ms and ITL 50 ms; `--set capacity_policy=reference` moves one replica at a time.
 
     \b
     headrace simulate azure.csv --overlay 6 --set ttft_ms=300 --set itl_ms=9

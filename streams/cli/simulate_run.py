@@ -27,7 +27,6 @@ from headrace.streams.simulation import cluster_config, simulation_settings, tra
 DEFAULTS: dict[str, Any] = {
     "optimization_target": "sla",
     "enable_load_scaling": True,
-    "capacity_policy": "queue_aware",
     "max_gpu_budget": -1,
 }
 

@@ -16,7 +16,6 @@ PLANNER: dict[str, Any] = {
     "optimization_target": "sla",
     "enable_throughput_scaling": True,
     "enable_load_scaling": True,
-    "capacity_policy": "queue_aware",
     "ttft_ms": 500,
     "itl_ms": 12,
     "throughput_adjustment_interval_seconds": 60,

@@ -39,6 +39,7 @@ def configuration(kind: str) -> dict[str, Any]:
     return {
         "dgd": DGD,
         "optimization_target": "sla",
+        "capacity_policy": "reference",
         "enable_load_scaling": True,
         "throughput_adjustment_interval_seconds": 20,
         "max_gpu_budget": -1,

@@ -222,7 +222,7 @@ class Stage:
 
     @classmethod
     def of(cls, **config: Any) -> "Stage":
-        """A planner of its own epoch under this configuration; else the reference's policy, against the goldens' SLA."""
+        """A planner of its own epoch under this configuration; else the reference's policy, the SLA of the goldens."""
         sla = {"optimization_target": "sla", "ttft_ms": 100, "itl_ms": 10}
         raw = sla | {"max_gpu_budget": -1, "capacity_policy": "reference"} | config
         planner = Planner(planner_config(raw), DGD)
