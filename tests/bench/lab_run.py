@@ -9,6 +9,7 @@ own, which also needs msgspec and numpy, with this repository and `tests/bench` 
 """
 
 import argparse
+import importlib
 import json
 import os
 import random
@@ -19,8 +20,8 @@ from typing import Any
 
 os.environ.setdefault("DYN_LOG", "error")
 
-from dynamo._core import MockEngineArgs, run_mocker_trace_replay
-from lab_policy import LabPolicy
+SIMULATOR = importlib.import_module("dynamo._core")  # not among what this repository installs
+LabPolicy = importlib.import_module("lab_policy").LabPolicy
 
 TICK_MS = 5000.0
 KEPT = 400  # benchmark FPMs of a role
@@ -75,7 +76,7 @@ class Counted:
 
 
 def engine(kind: str, startup_s: float) -> Any:
-    return MockEngineArgs(
+    return SIMULATOR.MockEngineArgs(
         engine_type="vllm", block_size=64, num_gpu_blocks=8192, max_num_seqs=256, max_num_batched_tokens=8192,
         worker_type=kind, startup_time=startup_s, enable_prefix_caching=False,
     )  # fmt: skip
@@ -91,7 +92,7 @@ def replay(trace: str, fleet: list[int], policy: Any, sla_ms: tuple[float, float
             "decode_engine_args": engine("decode", startup_s), "num_decode_workers": fleet[1],
         }  # fmt: skip
     return dict(
-        run_mocker_trace_replay(
+        SIMULATOR.run_mocker_trace_replay(
             [trace], trace_block_size=512, replay_mode="offline", router_mode="round_robin", trace_format="mooncake",
             sla_ttft_ms=sla_ms[0], sla_itl_ms=sla_ms[1], scaling_policy=policy, **workers,
         )
