@@ -53,19 +53,23 @@ def nats_of(records: RecordBus) -> NatsBus:
     """The NATS bus underneath. Raises ConfigError when it is another: Dynamo's engines publish on NATS."""
     if not isinstance(records.bus, NatsBus):
         raise ConfigError(
-            "a live simulation needs NATS, on which Dynamo's engines publish: give an embedded or nats:// bus"
+            "a live simulation needs NATS, on which Dynamo's engines publish: give an embedded or nats:// bus, or the "
+            "engines' server in sources.dynamo_fpm.url"
         )
     return records.bus
 
 
-async def core_client(records: RecordBus) -> Client:
-    """A plain connection to the bus's own server; it reconnects for ever."""
+async def core_client(records: RecordBus, plane: str | None = None) -> Client:
+    """A plain connection to the engines' server, or to the bus's own; it reconnects for ever."""
 
     async def failed(error: Exception) -> None:
         log.debug("NATS: %s", error)  # it reconnects; what was lost meanwhile is counted
 
-    bus = nats_of(records)
     client = Client()
+    if plane is not None:
+        await client.connect(servers=[plane], max_reconnect_attempts=-1, error_cb=failed)
+        return client
+    bus = nats_of(records)
     await client.connect(
         servers=list(bus.options.servers), max_reconnect_attempts=-1, error_cb=failed, **client_options(bus)
     )
@@ -79,6 +83,7 @@ class LiveOptions:
     metrics_port: int = 0
     follow: bool = True  # carry out decisions itself
     until_drained: bool = False  # end with the trace
+    plane: str | None = None  # the NATS server on which the engines publish; None: the bus's own
 
 
 async def run_live(live: LiveCluster, records: RecordBus, options: LiveOptions, stop: asyncio.Event) -> None:
@@ -94,7 +99,7 @@ async def run_live(live: LiveCluster, records: RecordBus, options: LiveOptions, 
         except BusError as e:
             log.warning("%s: the inventory cannot be said, the next one will be: %s", dgd, e)
 
-    client = await core_client(records)
+    client = await core_client(records, options.plane)
     engines = EventPlane(client)
     try:
         await client.subscribe(scale_subject(options.prefix, dgd), cb=scale)

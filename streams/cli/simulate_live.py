@@ -29,7 +29,9 @@ def run_live_command(
     logs()
     settings = load(config_path, overrides=overrides)
     chosen = simulation_settings(settings.edges.simulator, **flags)
-    options = LiveOptions(settings.edges.bus.prefix, page.address, page.port, follow=follow)
+    fpm = settings.edges.sources.dynamo_fpm
+    plane = None if fpm is None else fpm.url
+    options = LiveOptions(settings.edges.bus.prefix, page.address, page.port, follow=follow, plane=plane)
     run_until_stopped(lambda stop: _run(settings, chosen, options, stop))
 
 

@@ -26,9 +26,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedNats]:
         yield server
 
 
-@pytest.fixture(params=["memory", "nats"])
-async def lab(request: pytest.FixtureRequest, server: EmbeddedNats) -> AsyncIterator[Lab]:
-    async with lab_on(server if request.param == "nats" else None, fresh_prefix()) as lab:
+@pytest.fixture(params=["memory", "nats", "kafka"])
+async def lab(request: pytest.FixtureRequest) -> AsyncIterator[Lab]:
+    where = {"memory": None, "nats": "server", "kafka": "kafka"}[request.param]
+    async with lab_on(where and request.getfixturevalue(where), fresh_prefix()) as lab:
         await lab.fleet()
         yield lab
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from headrace.connectors.bus.nats import NatsBus
+from headrace.connectors.bus.factory import open_bus
 from headrace.connectors.bus.records import RecordBus
 from headrace.schemas.streams import STREAMS, Stream
 
@@ -127,13 +127,9 @@ class Site:
 
 @asynccontextmanager
 async def bus_at(url: str, prefix: str = "headrace") -> AsyncIterator[RecordBus]:
-    bus = NatsBus(url, prefix)
-    await bus.open()
-    await bus.ensure(STREAMS.values())
-    try:
+    async with open_bus(url, prefix) as bus:
+        await bus.ensure(STREAMS.values())
         yield RecordBus(bus, "test", time.time)
-    finally:
-        await bus.close()
 
 
 async def read_all(records: RecordBus, stream: Stream, dgd: str = DGD) -> list[Any]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import contextlib
 import ctypes
 import functools
 import os
@@ -19,8 +20,15 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from aiokafka import errors
+from aiokafka import TopicPartition, errors
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.records_to_delete import RecordsToDelete
 from aiokafka.client import AIOKafkaClient
+
+from headrace.connectors.bus.kafka import KafkaBus
+from headrace.connectors.bus.kafka.log import END
+from headrace.connectors.bus.kafka.requests import AlterTopics
+from headrace.schemas.streams import Stream
 
 TOOLS = Path(__file__).resolve().parents[2] / "tools/kafka"
 CLUSTER_ID = "headrace-tests-cluster"  # 22 characters of base64, as Kafka wants it
@@ -41,6 +49,30 @@ def kafka_jars() -> Path:
     if found.returncode:
         raise RuntimeError(f"Kafka cannot be fetched: {found.stdout}{found.stderr}")
     return Path(found.stdout.strip().splitlines()[-1])
+
+
+async def empty(bus: KafkaBus, stream: Stream) -> None:
+    """Delete what a stream holds, by hand as an operator would."""
+    topic = bus._names.topic(stream.name)
+    ends: dict[TopicPartition, int] = {}
+    for partition in range(await bus._topics.partitions(stream.name)):
+        place = TopicPartition(topic, partition)
+        ends[place] = await bus._offset(place, END)
+    admin = AIOKafkaAdminClient(**bus._cluster.arguments)
+    await admin.start()
+    try:
+        if stream.last_only:  # Kafka deletes by hand only where it deletes by itself too
+            await bus._cluster.ask_any(AlterTopics({topic: {"cleanup.policy": "compact,delete"}}))
+        async with asyncio.timeout(20):
+            while True:
+                with contextlib.suppress(errors.PolicyViolationError):  # the change takes a moment
+                    await admin.delete_records({p: RecordsToDelete(before_offset=end) for p, end in ends.items()})
+                    break
+                await asyncio.sleep(0.02)
+        if stream.last_only:
+            await bus._cluster.ask_any(AlterTopics({topic: {"cleanup.policy": "compact"}}))
+    finally:
+        await admin.close()
 
 
 def fresh_prefix() -> str:

@@ -8,10 +8,12 @@ from typing import Any
 
 import world
 from bus_support import eventually
+from kafka_support import KafkaCluster, empty
 from nats_support import kill_server
 
 from headrace.connectors.bus.base import Bus, Outgoing
 from headrace.connectors.bus.embedded import EmbeddedNats
+from headrace.connectors.bus.kafka import KafkaBus, KafkaOptions
 from headrace.connectors.bus.memory import MemoryBroker, MemoryBus
 from headrace.connectors.bus.nats import NatsBus
 from headrace.connectors.bus.nats.options import NatsOptions
@@ -172,6 +174,9 @@ class Lab:
             log._last.clear()
             return
         bus = self.records.bus
+        if isinstance(bus, KafkaBus):
+            await empty(bus, stream)
+            return
         assert isinstance(bus, NatsBus)
         name = bus._link.subjects.stream_name(stream.name)
         await bus._link.api.request(f"STREAM.PURGE.{name}")
@@ -268,10 +273,13 @@ class Lab:
 
 
 @asynccontextmanager
-async def lab_on(server: EmbeddedNats | None, prefix: str = "headrace") -> AsyncIterator[Lab]:
-    """A lab on a NATS server under a prefix, or in memory without one."""
+async def lab_on(server: EmbeddedNats | KafkaCluster | None, prefix: str = "headrace") -> AsyncIterator[Lab]:
+    """A lab on NATS or Kafka under a prefix, or in memory without a server."""
     clock = HandClock()
-    if server is None:
+    if isinstance(server, KafkaCluster):
+        where = KafkaOptions.from_url(f"{server.url}?partitions=2&patience_s=2")
+        lab = Lab(lambda: KafkaBus(where, prefix), clock)
+    elif server is None:
         broker = MemoryBroker(clock.now)
         lab = Lab(lambda: MemoryBus(broker), clock, broker=broker)
     else:
