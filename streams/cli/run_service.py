@@ -48,6 +48,7 @@ def logs(verbose: bool = False) -> None:
     else:
         logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     log.setLevel(logging.DEBUG if verbose else logging.INFO)
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # it tells every try; the bus tells what it means
 
 
 def clock_of(s: ClockSettings) -> ScaledClock:

@@ -1,4 +1,4 @@
-"""`headrace run` on Kafka as an operator has it: beside a live deployment, killed, and followed from the command line."""
+"""`headrace run` on Kafka as an operator has it: beside a live deployment, killed, followed on the command line."""
 
 import json
 import signal
