@@ -103,6 +103,7 @@ class PlannerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     # Headrace's own
     benchmark_files: dict[Role, str] | None = None  # role -> file with its workers' answer of `get_perf_metrics`
+    shadow_reference: bool = False  # the tick report also says what Dynamo's planner would have decided
     ack_timeout_seconds: Positive = 1800.0  # from the issue of a decision; then it is given up
     fpm_stale_after_seconds: Positive = 10.0  # an engine this silent is unknown
     inventory_stale_after_seconds: Positive = 60.0  # an inventory this old is unknown, and nothing is decided

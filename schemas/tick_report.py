@@ -26,6 +26,16 @@ class Proposed(msgspec.Struct, frozen=True, kw_only=True):
     used: bool  # false: expired, outranked, or for an unknown role
 
 
+class ReferenceOpinion(msgspec.Struct, frozen=True, kw_only=True):
+    """What Dynamo's own planner would have said about one role, on the same telemetry; `shadow_reference` asks it."""
+
+    target: int | None  # replicas that it would have asked for; null: it would have left everything as it is
+    floor: int  # replicas that its throughput loop asks for at least
+    load_reason: DecisionReason = "unset"  # of its load loop
+    throughput_reason: DecisionReason = "unset"  # of its throughput loop
+    estimated: dict[str, float] = {}  # ttft_ms, itl_ms, capacity_rps, predicted_requests, ...
+
+
 class RoleReport(msgspec.Struct, frozen=True, kw_only=True):
     current: int | None  # ready + starting, or null when unknown
     known: dict[str, float] = {}  # what was seen: ready, queued_prefill_tokens, demand_rps, ...
@@ -40,6 +50,7 @@ class RoleReport(msgspec.Struct, frozen=True, kw_only=True):
     load_reason: DecisionReason = "unset"  # of the load loop
     throughput_reason: DecisionReason = "unset"  # of the throughput loop
     reason: DecisionReason = "unset"  # why the target is what it is
+    reference: ReferenceOpinion | None = None  # null: nobody asked it, or it would not have looked now
 
 
 class TickReport(Record, frozen=True, kw_only=True, tag="headrace.tick_report.v1"):

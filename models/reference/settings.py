@@ -11,6 +11,7 @@ from headrace.schemas.fpm import Fpm
 
 ROLES: Mapping[str, tuple[Role, ...]] = {"prefill": (PREFILL,), "decode": (DECODE,), "agg": (AGG,)}
 DISAGG = (PREFILL, DECODE)
+PREDICTORS = ("constant", "arima", "kalman", "prophet")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,9 +47,14 @@ class Settings:
 
     @classmethod
     def of(cls, config: PlannerConfig) -> "Settings":
-        """What of our configuration the reference would have been told."""
-        names = {f.name for f in fields(cls)}
-        return cls(**{name: getattr(config, name) for name in names if hasattr(config, name)})
+        """What of our configuration the reference would have been told.
+
+        A forecaster that it does not have is replaced by its lightest one that follows a trend, `kalman`.
+        """
+        told = {f.name: getattr(config, f.name) for f in fields(cls) if hasattr(config, f.name)}
+        if told["load_predictor"] not in PREDICTORS:
+            told["load_predictor"] = "kalman"
+        return cls(**told)
 
     @property
     def sla(self) -> bool:

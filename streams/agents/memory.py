@@ -20,6 +20,7 @@ from headrace.streams.agents.profiles import Profiles
 from headrace.streams.agents.proposals import OutsideProposals
 from headrace.streams.agents.queue_aware import QueueAwareLoop
 from headrace.streams.agents.schedule import Schedule
+from headrace.streams.agents.shadow import Shadow
 from headrace.streams.agents.throughput import ThroughputLoop
 from headrace.streams.agents.traffic import TrafficObserver
 
@@ -46,6 +47,7 @@ class Memory:
     ledger: Ledger
     proposals: OutsideProposals
     profiles: Profiles = field(default_factory=Profiles)
+    shadow: Shadow | None = None  # of the reference planner, where the configuration asks for one
     config_revision: int = 0
     prediction: Prediction | None = None  # the one planned with
     notes: list[str] = field(default_factory=list)  # for the next report
@@ -70,6 +72,7 @@ class Memory:
             queue=QueueAwareLoop(config),
             ledger=Ledger(dgd, config.ack_timeout_seconds),
             proposals=OutsideProposals(config.roles),
+            shadow=Shadow.of(config, start),
         )
 
     def note(self, text: str | None) -> None:
@@ -85,8 +88,9 @@ class Memory:
         CorrectionLoop(config)  # its extra may be missing
         forecast = ForecastAgent(config)
         forecast.load_state(self.forecast.to_state())
+        shadow = self.shadow if config == self.config else Shadow.of(config, self.schedule.anchor)
         self._relearn(config)
-        self.config, self.forecast = config, forecast
+        self.config, self.forecast, self.shadow = config, forecast, shadow
         self.schedule = self.schedule.reconfigured(config)
         self.throughput.config = self.load.config = self.correction.config = config
         self.queue.configure(config)
@@ -157,6 +161,7 @@ class Memory:
         wanted = Schedule.of(self.config, self.schedule.anchor)
         if (wanted.base_s, wanted.intervals) != (self.schedule.base_s, self.schedule.intervals):
             self.schedule = self.schedule.reconfigured(self.config)
+        self.shadow = Shadow.of(self.config, self.schedule.anchor)
         for role in self.models.keys() & state["models"].keys():
             self.models[role] = EngineModel.from_state(state["models"][role])
         self.fpm.load_state(state["fpm"])

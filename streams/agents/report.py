@@ -8,7 +8,7 @@ from headrace.models.scaling.verdict import Verdict
 from headrace.schemas.base import AGG, DECODE, PREFILL, Role
 from headrace.schemas.prediction import Prediction
 from headrace.schemas.proposal import Proposal, ProposalKind
-from headrace.schemas.tick_report import Proposed, RoleReport
+from headrace.schemas.tick_report import Proposed, ReferenceOpinion, RoleReport
 from headrace.streams.agents.reconcile import RolePlan
 from headrace.streams.agents.view import RoleView
 
@@ -18,12 +18,13 @@ DEMAND = ("demand_rps", "wanted")  # evidence that was seen or asked for rather 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What the loops said about one role, the floor in force, and where its speed is known from."""
+    """What the loops said about one role, the floor in force, where its speed is known from, and the reference's word."""
 
     load: Verdict
     throughput: Verdict
     floor: int | None
     speed_source: str
+    reference: ReferenceOpinion | None = None
 
 
 def role_report(
@@ -53,6 +54,7 @@ def role_report(
         load_reason=findings.load.reason,
         throughput_reason=findings.throughput.reason,
         reason=plan.reason,
+        reference=findings.reference,
     )
 
 

@@ -11,7 +11,7 @@ from headrace.schemas.decision import Causes, Decision
 from headrace.schemas.prediction import Prediction
 from headrace.schemas.proposal import Proposal
 from headrace.schemas.reasons import Outcome, Reason
-from headrace.schemas.tick_report import TickReport
+from headrace.schemas.tick_report import ReferenceOpinion, TickReport
 from headrace.streams.agents.ledger import Draft
 from headrace.streams.agents.memory import Memory
 from headrace.streams.agents.propose import own_proposal, own_verdicts
@@ -38,6 +38,7 @@ class Tick:
     decision: Decision | None = None
     load: Mapping[Role, Verdict] = field(default_factory=dict)
     throughput: Mapping[Role, Verdict] = field(default_factory=dict)
+    reference: Mapping[Role, ReferenceOpinion] = field(default_factory=dict)
 
     @property
     def records(self) -> list[Record]:
@@ -56,6 +57,8 @@ def run_tick(memory: Memory, now: float) -> list[Record]:
         _run_throughput(tick)
     if "load" in tick.loops:
         _run_load(tick)
+    if memory.shadow is not None:
+        tick.reference = memory.shadow.run(tick.due_at, tick.views, memory.fpm, memory.traffic, now)
     config = memory.config
     floors = {role: None if config.queue_aware else memory.throughput.floor(role, now) for role in tick.views}
     verdicts = own_verdicts(config, tick.views, tick.load, tick.throughput, floors)
@@ -109,6 +112,8 @@ def _run_throughput(tick: Tick) -> None:
     observed = memory.traffic.close_interval(memory.config.throughput_adjustment_interval_seconds)
     if isinstance(observed, Known):
         memory.forecast.observe(observed.value)
+    if memory.shadow is not None:
+        memory.shadow.observe(observed)
     tick.prediction = memory.forecast.predict(memory.dgd, tick.now, observed, memory.traffic)
     memory.prediction = memory.forecast.best(tick.prediction, tick.now)
     if memory.config.correction:
@@ -221,6 +226,7 @@ def _report(
                     tick.throughput.get(role, _idle(config.throughput_loop)),
                     floors[role],
                     memory.profiles.source(role, memory.models[role]),
+                    tick.reference.get(role),
                 ),
                 proposals,
             )
