@@ -18,7 +18,7 @@ DEMAND = ("demand_rps", "wanted")  # evidence that was seen or asked for rather 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What the loops said about one role, the floor in force, where its speed is known from, and the reference's word."""
+    """What the loops said about one role, the floor in force, where its speed is known from, the reference's word."""
 
     load: Verdict
     throughput: Verdict

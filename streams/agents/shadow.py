@@ -8,11 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headrace.models.known import Known, Unknown
+from headrace.models.profile.rows import iterations
 from headrace.models.reference.planner import ReferencePlanner, Told
 from headrace.models.reference.settings import Engine, Pool, Seen, Settings, Traffic
-from headrace.schemas.base import Role
+from headrace.schemas.base import AGG, DECODE, Role
 from headrace.schemas.config import PlannerConfig
-from headrace.schemas.fpm import Fpm
+from headrace.schemas.engine_profiles import RoleProfile
+from headrace.schemas.fpm import Fpm, ScheduledRequests
 from headrace.schemas.reasons import Reason
 from headrace.schemas.tick_report import ReferenceOpinion
 from headrace.streams.agents.fpm import FpmObserver
@@ -32,6 +34,7 @@ class Shadow:
     planner: ReferencePlanner = field(init=False)
     next_at: float | None = field(init=False, default=None)  # None: not started
     observed: Observation | None = field(init=False, default=None)  # of an interval that it has not asked for yet
+    taught: set[Role] = field(init=False, default_factory=set)  # whose engines it knew beforehand
 
     def __post_init__(self) -> None:
         self.planner = ReferencePlanner(Settings.of(self.config), base_s=self.config.base_tick_seconds)
@@ -44,6 +47,13 @@ class Shadow:
     def observe(self, observed: Known[Observation] | Unknown) -> None:
         """The traffic of a throughput interval of ours that has just ended."""
         self.observed = observed.value if isinstance(observed, Known) else None
+
+    def know_beforehand(self, profiles: Mapping[Role, RoleProfile]) -> None:
+        """Measurements from before the engines served, once for each role; of an aggregated one decode alone."""
+        for role in profiles.keys() - self.taught:
+            self.taught.add(role)
+            rows = iterations(profiles[role].profile, DECODE if role == AGG else role).rows
+            self.planner.bootstrap({role: [_fpm(*row) for row in rows]})
 
     def run(
         self, due_at: float, views: Mapping[Role, RoleView], fpm: FpmObserver, traffic: TrafficObserver, now: float
@@ -96,6 +106,18 @@ class Shadow:
             return None
         seconds = self.config.throughput_adjustment_interval_seconds
         return Traffic(seconds, seen.requests_per_s * seconds, seen.isl or 0.0, seen.osl or 0.0, *rates)
+
+
+def _fpm(prefills: int, prefill_tokens: int, decodes: int, decode_kv_tokens: int, wall_time_s: float) -> Fpm:
+    return Fpm(
+        wall_time=wall_time_s,
+        scheduled_requests=ScheduledRequests(
+            num_prefill_requests=prefills,
+            sum_prefill_tokens=prefill_tokens,
+            num_decode_requests=decodes,
+            sum_decode_kv_tokens=decode_kv_tokens,
+        ),
+    )
 
 
 def _workers(view: RoleView) -> list[str] | None:

@@ -58,6 +58,7 @@ def run_tick(memory: Memory, now: float) -> list[Record]:
     if "load" in tick.loops:
         _run_load(tick)
     if memory.shadow is not None:
+        memory.shadow.know_beforehand(memory.profiles.known)
         tick.reference = memory.shadow.run(tick.due_at, tick.views, memory.fpm, memory.traffic, now)
     config = memory.config
     floors = {role: None if config.queue_aware else memory.throughput.floor(role, now) for role in tick.views}

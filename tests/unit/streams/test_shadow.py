@@ -3,13 +3,13 @@
 from typing import Any
 
 import pytest
-from world import MIXED_LOADS, Said, Stage, decode_s, held, mixed_s, prefill_s, queued
+from world import DGD, MIXED_LOADS, PREFILL_SIZES, Said, Stage, decode_s, held, mixed_s, prefill_s, queued
 
+from headrace.schemas.engine_profiles import EngineProfiles, RoleProfile
 from headrace.schemas.errors import ConfigError
+from headrace.schemas.profile import EngineProfile, PrefillProfile
 from headrace.schemas.tick_report import ReferenceOpinion
 from headrace.streams.planner import Planner
-
-BUSY = {"prefill": {"prefill": (1, 1000), "wall": prefill_s(1000)}}
 
 
 def shadowed(**config: Any) -> Stage:
@@ -129,6 +129,21 @@ def test_a_clock_that_was_set_back_does_not_silence_it() -> None:
     s.tick(50_000.0)  # nothing is due; ticks go on from here
     said = s.tick(50_005.0)
     assert said.role("prefill").reference is not None
+
+
+def test_engines_that_were_measured_beforehand_are_known_to_it_at_once() -> None:
+    s = shadowed()
+    prefill = PrefillProfile(
+        isl=(100.0, 500.0, 1000.0, 1500.0, 2000.0),
+        ttft_s=tuple(prefill_s(n) for n in PREFILL_SIZES),
+        throughput_per_gpu=(1.0,) * 5,
+    )
+    profile = RoleProfile(source="profile_results_dir", profile=EngineProfile(prefill=prefill))
+    s.give(EngineProfiles(dgd=DGD, at=0.0, roles={"prefill": profile}), 0.0)
+    said = watch(s, 0, queue=4000, kv=5000)
+    assert opinion(said[-1], "prefill").target == 3
+    assert opinion(said[-1], "prefill").estimated["ttft_ms"] == pytest.approx(124.58)  # 5100 tokens in 5 and 2 idle
+    assert opinion(said[-1], "decode").load_reason == "insufficient_data"
 
 
 def test_aggregated_workers_are_judged_as_one_role() -> None:
