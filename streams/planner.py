@@ -9,7 +9,7 @@ import msgspec
 
 from headrace.models.perf.engine import EngineModel
 from headrace.schemas.ack import DecisionAck
-from headrace.schemas.base import DECODE, PREFILL, Record, Role
+from headrace.schemas.base import Record, Role
 from headrace.schemas.config import PlannerConfig, planner_config
 from headrace.schemas.config_notes import config_notes
 from headrace.schemas.config_reference import accepted, split
@@ -154,7 +154,7 @@ class Planner:
         for note in notes:
             m.note(note)
         if notes:
-            m.note(m.correction.take(m.profiles.of(PREFILL).prefill, m.profiles.of(DECODE).decode))
+            m.note(m.take_tables())
 
     def _settle(self, ack: DecisionAck, now: float) -> None:
         m = self._memory

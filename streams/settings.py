@@ -6,7 +6,6 @@ Order of precedence: flags, then environment (`HEADRACE_BUS_URL`, `HEADRACE_DGD`
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -25,6 +24,7 @@ from headrace.schemas.config_reference import (
     split,
 )
 from headrace.schemas.errors import ConfigError
+from headrace.streams.settings_file import read_file
 
 PREFIX = "HEADRACE_"
 Positive = Annotated[float, Meta(gt=0.0, le=86_400.0)]
@@ -133,41 +133,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 SECTIONS = tuple(f.name for f in msgspec.structs.fields(Edges))
-
-
-class _OnceLoader(yaml.SafeLoader):
-    """YAML as it should be: a key that stands twice in one mapping is an error, not a silent choice of the last."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
-                if key.value in seen:
-                    raise yaml.constructor.ConstructorError(
-                        None, None, f"{key.value!r} stands there twice", key.start_mark
-                    )
-                seen.add(key.value)
-        return super().construct_mapping(node, deep)
-
-
-def read_file(path: str | Path) -> dict[str, Any]:
-    """The mapping in a YAML or JSON file, or in JSON given inline. Raises ConfigError naming the file."""
-    inline = str(path).lstrip().startswith("{")
-    try:
-        text = str(path) if inline else Path(path).read_text(encoding="utf-8")
-        raw = yaml.load(text, Loader=_OnceLoader)
-    except OSError as e:
-        raise ConfigError(f"configuration file {path} cannot be read: {e.strerror}") from e
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as e:
-        raise ConfigError(f"configuration file {path} is not YAML or JSON: {' '.join(str(e).split())}") from e
-    if raw is None:
-        raise ConfigError(f"configuration file {path} is empty: write `dgd: NAMESPACE/NAME` into it, or give no file")
-    if not isinstance(raw, dict):
-        raise ConfigError(f"configuration file {path} must hold a mapping of names to values, not {type(raw).__name__}")
-    for key in raw:
-        if not isinstance(key, str):
-            raise ConfigError(f"configuration file {path} has the key {key!r}, which is no text: put it in quotes")
-    return raw
 
 
 def settings(raw: Mapping[str, Any], path: str | None = None) -> Settings:

@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import msgspec
-
 from headrace.models.known import Known, Unknown
 from headrace.models.profile.decode import decode_table
 from headrace.models.profile.prefill import prefill_table
@@ -93,20 +91,11 @@ class CorrectionLoop:
         }
 
     def to_state(self) -> dict[str, Any]:
-        """JSON-able. The profiles belong to it: they come once, at a start that may be long ago."""
-        return {
-            "factors": [self.factors.prefill, self.factors.decode],
-            "prefill": msgspec.to_builtins(self.prefill),
-            "decode": msgspec.to_builtins(self.decode),
-        }
+        """JSON-able, without the profiles, which others keep: give them with :meth:`take`."""
+        return {"factors": [self.factors.prefill, self.factors.decode]}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        if not state:
-            return  # a snapshot from before this loop
         self.factors = Factors(*(float(factor) for factor in state["factors"]))
-        self.prefill = msgspec.convert(state["prefill"], PrefillProfile | None)
-        self.decode = msgspec.convert(state["decode"], DecodeProfile | None)
-        self.tables = None
 
 
 def _window(observed: Known[Observation] | Unknown, decode: RoleView) -> Window:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from headrace.models.perf.engine import EngineModel
-from headrace.schemas.base import Role
+from headrace.schemas.base import DECODE, PREFILL, Role
 from headrace.schemas.config import PlannerConfig, planner_config
 from headrace.schemas.prediction import Prediction
 from headrace.streams.agents.correction import CorrectionLoop
@@ -112,6 +112,10 @@ class Memory:
                 state = model.to_state() | {"min_observations": config.load_min_observations}
                 self.models[role] = EngineModel.from_state(state)
 
+    def take_tables(self) -> str | None:
+        """Give the correction what is known of engines. Returns why a profile cannot be used, or None."""
+        return self.correction.take(self.profiles.of(PREFILL).prefill, self.profiles.of(DECODE).decode)
+
     def to_state(self) -> dict[str, Any]:
         """JSON-able."""
         self.fpm.learn()
@@ -169,13 +173,15 @@ class Memory:
         self.inventory.load_state(state["inventory"])
         self.forecast.load_state(state["forecast"])
         self.throughput.load_state(state["throughput"])
-        self.correction.load_state(state.get("correction", {}))
+        if "correction" in state:  # not in older snapshots
+            self.correction.load_state(state["correction"])
         self.load.calm = {role: int(runs) for role, runs in state["calm"].items()}
         self.queue.load_state(state["queue"])
         self.ledger.load_state(state["ledger"])
         self.proposals.load_state(state["proposals"])
         if "profiles" in state:  # not in older snapshots
             self.profiles.load_state(state["profiles"])
+            self.note(self.take_tables())
         self.prediction = msgspec.convert(state["prediction"], Prediction | None)
         self.notes = list(state["notes"])
 

@@ -33,7 +33,8 @@ def _target(c: PlannerConfig) -> str:
 
 def _loops(c: PlannerConfig) -> Iterator[str]:
     if c.throughput_loop:
-        yield f"throughput every {c.throughput_adjustment_interval_seconds:g} s ({c.load_predictor} forecast)"
+        how = f"{c.load_predictor} forecast" + (", sized from corrected profiles" if c.correction else "")
+        yield f"throughput every {c.throughput_adjustment_interval_seconds:g} s ({how})"
     if c.load_loop:
         yield f"load every {c.load_adjustment_interval_seconds:g} s"
 

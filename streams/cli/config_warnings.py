@@ -4,6 +4,7 @@ import shlex
 import shutil
 from collections.abc import Collection, Iterator, Mapping
 from difflib import get_close_matches
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from headrace.schemas.config import ALIASES, FIELDS, PlannerConfig
@@ -11,6 +12,7 @@ from headrace.schemas.config_notes import config_notes
 from headrace.streams.cli.connect import Client, kafka_options
 from headrace.streams.settings import PREFIX, Settings
 
+CORRECTION_KEYS = ("no_correction", "correction_most_growth")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _OTHER_VARIABLES = ("DGD", "BUS_URL", "BUS_PREFIX", "CONFIG")
 
@@ -19,7 +21,7 @@ def warnings(settings: Settings, environ: Mapping[str, str]) -> Iterator[str]:
     """One text per oddity."""
     named = {ALIASES.get(key, key) for key in settings.given}
     yield from config_notes(settings.planner, named, settings.reference)
-    for look in (_scaling_range, _gpu_shapes):
+    for look in (_scaling_range, _gpu_shapes, _profiles):
         yield from look(settings.planner)
     yield from _idle_keys(settings.planner, named)
     for part in (_inputs, _executor, _clock, _plain_text_secrets):
@@ -55,8 +57,20 @@ def _gpu_shapes(c: PlannerConfig) -> Iterator[str]:
             )
 
 
+def _profiles(c: PlannerConfig) -> Iterator[str]:
+    folder = c.profile_results_dir
+    if c.correction and c.aic_interpolation is None and not (folder and Path(folder).is_dir()):
+        yield (
+            f"capacity_policy 'correction' sizes from profiles, and profile_results_dir ({folder}) is no folder: both "
+            "roles hold with model_not_ready until something publishes to profiles"
+        )
+
+
 def _idle_keys(c: PlannerConfig, named: Collection[str]) -> Iterator[str]:
     """Keys that somebody set and nothing reads."""
+    found = [key for key in CORRECTION_KEYS if key in named and not c.correction]
+    if found:
+        yield f"{', '.join(found)} {_have(found)} no effect: capacity_policy is {c.capacity_policy!r}, not 'correction'"
     if c.optimization_target != "sla":
         why = f"optimization_target {c.optimization_target!r} has no SLA and no throughput loop; use 'sla' for both"
         idle = ["ttft_ms", "itl_ms", "throughput_adjustment_interval_seconds"]
@@ -69,7 +83,11 @@ def _idle_keys(c: PlannerConfig, named: Collection[str]) -> Iterator[str]:
         return
     found = [key for key in idle if key in named]
     if found:
-        yield f"{', '.join(found)} {'has' if len(found) == 1 else 'have'} no effect: {why}"
+        yield f"{', '.join(found)} {_have(found)} no effect: {why}"
+
+
+def _have(keys: Collection[str]) -> str:
+    return "has" if len(keys) == 1 else "have"
 
 
 def _inputs(s: Settings) -> Iterator[str]:

@@ -21,7 +21,8 @@ from headrace.schemas.errors import ConfigError
 from headrace.streams.fixed_fleets import fixed_fleets
 from headrace.streams.planner import Planner
 from headrace.streams.runtime.profiles import profiles_known
-from headrace.streams.settings import load, read_file
+from headrace.streams.settings import load
+from headrace.streams.settings_file import read_file
 from headrace.streams.simulation import cluster_config, simulation_settings, trace_of
 
 DEFAULTS: dict[str, Any] = {

@@ -131,6 +131,11 @@ def test_set_and_the_environment_are_checked_too(check) -> None:
         ({"optimization_target": "latency", "ttft_ms": 300}, "ttft_ms has no effect"),
         ({"enable_load_scaling": False, "load_scaling_down_sensitivity": 50}, "the load loop is off"),
         ({"enable_throughput_scaling": False}, "load_predictor has no effect: the throughput loop is off"),
+        (
+            {"no_correction": True, "capacity_policy": "reference"},
+            "no_correction has no effect: capacity_policy is 'ref",
+        ),
+        ({"capacity_policy": "correction", "profile_results_dir": "/none"}, "profile_results_dir (/none) is no folder"),
         ({"advisory": True, "executor": {"dry_run": True}}, "advisory is true and an executor is given"),
         ({"executor": {"exec": "sh x"}, "ack_timeout_seconds": 60}, "longer than ack_timeout_seconds (60)"),
         ({"executor": {"exec": "no-such-program-here"}}, "there is no program 'no-such-program-here' here"),

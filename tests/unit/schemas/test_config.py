@@ -142,7 +142,7 @@ def test_aggregated_engines_take_the_decode_gpus():
         ({"no-operation": True}, "is a flag of the planner of Dynamo 0.4; what says the same now: advisory: true"),
     ],
 )
-def test_what_cannot_be_right_is_refused_with_the_key_the_rule_and_the_remedy(raw, message):
+def test_what_cannot_be_right_is_refused_with_the_key_the_rule_and_the_remedy(raw, message):  # row 43, ray#63279
     with pytest.raises(ConfigError, match=re.escape(message)) as refused:
         planner_config(raw)
     assert len(str(refused.value)) < 400
@@ -191,7 +191,7 @@ def test_what_is_shared_exists_and_what_the_reference_alone_has_does_not():
 # the page
 
 
-def test_the_page_is_current(root: Path):
+def test_the_page_is_current(root: Path):  # row 72, dynamo#7303: defaults in documents go wrong by hand
     page = (root / "docs" / "configuration.md").read_text(encoding="utf-8")
     source = (root / "schemas" / "config.py").read_text(encoding="utf-8")
     assert page == configtable.fill(page, source), "run: python -m headrace.schemas.generate"

@@ -8,7 +8,8 @@ import pytest
 import yaml
 
 from headrace.schemas.errors import ConfigError
-from headrace.streams.settings import FrontendSettings, Settings, load, read_file, settings
+from headrace.streams.settings import FrontendSettings, Settings, load, settings
+from headrace.streams.settings_file import read_file
 
 
 @pytest.fixture
@@ -72,6 +73,21 @@ def test_json_is_a_file_too_and_may_be_given_inline(tmp_path: Path) -> None:
     path = tmp_path / "planner.json"
     path.write_text(json.dumps(raw))
     assert read_file(path) == read_file(json.dumps(raw)) == raw
+
+
+def test_json_is_read_as_json(tmp_path: Path) -> None:  # to YAML, tabs are an error in it and 1e2 no number
+    path = tmp_path / "planner_config.json"
+    path.write_text('{\n\t"ttft_ms": 1e2,\n\t"sources": {"inventory": {"decode": 2}}\n}')
+    assert read_file(path) == {"ttft_ms": 100.0, "sources": {"inventory": {"decode": 2}}}
+
+
+def test_yaml_may_begin_with_a_brace() -> None:
+    assert read_file("{ttft_ms: 3, dgd: a/b}") == {"ttft_ms": 3, "dgd": "a/b"}
+
+
+def test_a_key_that_stands_twice_in_json_is_refused() -> None:
+    with pytest.raises(ConfigError, match="'ttft_ms' stands there twice"):
+        read_file('{"ttft_ms": 1, "ttft_ms": 2}')
 
 
 def test_the_file_is_named_in_what_is_said_about_it(write) -> None:

@@ -4,15 +4,16 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from world import Stage, inventory
+from world import DGD, Stage, inventory
 
 from headrace.models.profile.decode import decode_table
 from headrace.models.profile.prefill import prefill_table
 from headrace.models.scaling.correction import Engines, Factors, Load, sized
 from headrace.schemas.config import planner_config
+from headrace.schemas.engine_profiles import EngineProfiles, RoleProfile, Source
 from headrace.schemas.errors import ConfigError
 from headrace.schemas.inventory import RoleInventory, WorkerInventory
-from headrace.schemas.profile import DecodeProfile, PrefillProfile
+from headrace.schemas.profile import DecodeProfile, EngineProfile, PrefillProfile
 from headrace.schemas.traffic import Distribution
 from headrace.streams.planner import Planner
 from headrace.streams.runtime.metrics import PlannerMetrics
@@ -34,8 +35,15 @@ DECODE = DecodeProfile(
 def of(**config: Any) -> Stage:
     """A planner of this policy, with profiles, two workers of each role, and GPUs as said."""
     stage = Stage.throughput(capacity_policy="correction", itl_ms=20, **config)
-    said = stage.planner._memory.correction.take(PREFILL, DECODE)
-    assert said is None
+    return know(stage)
+
+
+def know(stage: Stage, prefill: PrefillProfile | None = PREFILL, decode: DecodeProfile | None = DECODE) -> Stage:
+    """Give a planner what a sweep has measured."""
+    found = {"prefill": EngineProfile(prefill=prefill), "decode": EngineProfile(decode=decode)}
+    roles = {role: RoleProfile(source=Source.FILES, profile=profile) for role, profile in found.items()}
+    at = stage.planner._memory.profiles.at + 1.0
+    stage.give(EngineProfiles(dgd=DGD, at=at, roles=roles), max(at, 1.0))
     return stage
 
 
@@ -174,9 +182,8 @@ def test_without_the_gpus_of_a_replica_both_hold():  # a profile is per GPU
 def test_a_profile_that_spans_no_area_is_refused_and_the_one_before_stays():
     stage = of()
     line = decode_profile(kv_usage=(0.1, 0.2, 0.3), context_length=(500.0, 500.0, 500.0))
-    why = stage.planner._memory.correction.take(None, line)
-    assert why is not None
-    assert "lie on one line" in why
+    know(stage, decode=line)
+    assert any("lie on one line" in note for note in stage.planner.notes)
     assert interval(stage, T, 9000, **latencies(9000, 0.1, 0.012)).decision is not None
 
 
@@ -250,8 +257,7 @@ def test_a_policy_that_could_not_act_is_refused(raw):
 
 
 def test_the_policy_can_be_chosen_while_the_planner_runs():
-    stage = Stage.throughput()
-    stage.planner._memory.correction.take(PREFILL, DECODE)
-    assert interval(stage, T, 9000, **latencies(9000, 0.1, 0.012)).role("decode").throughput_reason == "model_not_ready"
+    stage = know(Stage.throughput(capacity_policy="reference"))
     stage.planner._memory.configure(replace(stage.planner.config, capacity_policy="correction"))
-    assert interval(stage, 2 * T, 9000, **latencies(9000, 0.1, 0.012)).role("decode").throughput_reason == "scale"
+    said = interval(stage, T, 9000, **latencies(9000, 0.1, 0.012))
+    assert said.role("decode").estimated["decode_correction"] != 1.0

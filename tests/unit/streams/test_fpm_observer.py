@@ -249,7 +249,7 @@ def learned(observer: FpmObserver) -> int:
     return observer.models["decode"].samples(Kind.DECODE)
 
 
-def test_the_first_passes_of_a_worker_teach_nothing(observer):  # dynamo#12430
+def test_the_first_passes_of_a_worker_teach_nothing(observer):  # case T12, dynamo#12430
     observer.handle(batch("decode", 1.0, *(busy("1", i) for i in range(1, FIRST_PASSES + 1))), 1.0)
     assert learned(observer) == 0
     observer.handle(batch("decode", 1.0, busy("1", FIRST_PASSES + 1)), 1.0)

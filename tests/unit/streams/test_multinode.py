@@ -47,7 +47,7 @@ def test_a_ceiling_counts_nodes_and_not_ranks(shape, target):
         ({"gpus_per_replica": 8, "gpus_per_node": 8, "nodes_per_replica": 2}, "8 GPUs per replica are not 2 nodes"),
     ],
 )
-def test_an_unknown_shape_stops_growth_and_says_why(shape, why):  # case T34, dynamo#11220
+def test_an_unknown_shape_stops_growth_and_says_why(shape, why):  # case T34, dynamo#11220, wva#995
     said = grown(stage(max_gpu_budget=32), 5.0, 2, **shape)
     role = said.role("decode")
     assert (role.target, role.reason) == (2, "gpu_shape_unknown")

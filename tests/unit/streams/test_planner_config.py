@@ -58,7 +58,7 @@ def test_an_older_or_repeated_revision_changes_nothing(stage, revision):
         (LOAD | {"min_endpoint": None}, "`$.min_endpoint`"),
     ],
 )
-def test_a_bad_revision_is_refused_with_a_note_and_the_old_one_stays(stage, raw, why):
+def test_a_bad_revision_is_refused_with_a_note_and_the_old_one_stays(stage, raw, why):  # row 65, dynamo#14218
     revise(stage, 3, raw)
     steady(stage, 4.0)
     said = stage.tick()
@@ -96,7 +96,7 @@ def test_other_intervals_hold_from_now_on(stage):
     assert stage.planner.next_tick_at == 1020.5
 
 
-def test_a_lowered_budget_shrinks_at_the_next_tick(stage):
+def test_a_lowered_budget_shrinks_at_the_next_tick(stage):  # row 65, dynamo#13038
     steady(stage, 4.0, workers=3)
     assert stage.tick().targets is None
     revise(stage, 1, LOAD | {"max_gpu_budget": 2}, 6.0)
@@ -194,7 +194,7 @@ def test_other_cells_are_learned_anew_and_said_so(stage):
 # advice
 
 
-def test_advice_is_marked_said_once_and_never_waited_for(stage):
+def test_advice_is_marked_said_once_and_never_waited_for(stage):  # row 64, dynamo#8114
     revise(stage, 1, LOAD | {"advisory": True})
     steady(stage, 4.0, queue=4000)
     said = stage.tick()
