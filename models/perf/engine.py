@@ -18,6 +18,7 @@ from headrace.models.perf.tally import Tally
 from headrace.schemas.errors import StateError
 
 CHUNK_ROWS = 512  # rows are folded in blocks of this size, wherever the calls cut them
+OFTEN_ROWS = 128  # rows after which prices are looked at anew; less at first: an eighth of the rows there are
 FADE_ROWS = 64.0  # live rows of a kind after which a row known beforehand counts a quarter
 FEWEST_BEFOREHAND = 3  # rows known beforehand that make a kind ready
 STATE_VERSION = 1
@@ -25,9 +26,11 @@ STATE_VERSION = 1
 
 @dataclass(slots=True)
 class _View:
-    """What is learned, rows still waiting included, and the lines already asked for."""
+    """What is learned, most of the rows still waiting included, and the lines already asked for."""
 
     learned: Learned
+    waiting: int  # rows of those that wait which are included
+    due: int  # rows learned from at which it is out of date
     lines: dict[Kind, Line | None] = field(default_factory=dict)
 
 
@@ -36,7 +39,9 @@ class EngineModel:
 
     A kind of iteration is ready after `min_observations` rows of it. `buckets` is the number of cells for one feature;
     for two features each axis has half as many. The result depends on the rows and their order alone: not on how calls
-    cut them, nor on when it is asked.
+    cut them, nor on when it is asked. A question after every row is no fit after every row: prices and means are those
+    after each of the first 16 rows, then every second, every fourth and so on, at last every 128th. Where rows are rare
+    that would be long ago; `settle` takes all of them in.
     """
 
     def __init__(self, *, min_observations: int = 5, buckets: int = 16) -> None:
@@ -48,6 +53,7 @@ class EngineModel:
         self._beforehand = Learned.nothing(buckets)  # its cells alone are looked at
         self._waiting = np.empty((r.COLUMNS, CHUNK_ROWS))
         self._waits = 0
+        self._rows = 0  # learned from
         self._idle = 0  # idle records seen
         self._view: _View | None = None
         self.revision = 0  # rows learned from; rises whenever the fit may have changed
@@ -66,18 +72,31 @@ class EngineModel:
         absurd, and tokens without requests: a bad row spoils only itself. Raises ValueError where lengths differ.
         """
         columns = (prefill_requests, prefill_tokens, decode_requests, decode_kv_tokens, wall_time_s)
-        good, self._idle = r.sift(columns, self._idle)
-        if not good.shape[1]:
+        if r.length_of(columns) <= r.FEW:
+            self._learn_few(columns)
             return
-        self._view = None
+        good, self._idle = r.sift(columns, self._idle)
+        self._rows += good.shape[1]
         self.revision += good.shape[1]
         while good.shape[1]:
             take = min(CHUNK_ROWS - self._waits, good.shape[1])
             self._waiting[:, self._waits : self._waits + take] = good[:, :take]
             self._waits += take
             good = good[:, take:]
-            if self._waits == CHUNK_ROWS:
-                self._learned, self._waits = self._learned.fold(self._waiting), 0
+            self._fold_full()
+
+    def _learn_few(self, columns: r.Columns) -> None:
+        few, self._idle = r.sift_few(columns, self._idle)
+        self._rows += len(few)
+        self.revision += len(few)
+        for row in few:
+            self._waiting[:, self._waits] = row
+            self._waits += 1
+            self._fold_full()
+
+    def _fold_full(self) -> None:
+        if self._waits == CHUNK_ROWS:
+            self._learned, self._waits, self._view = self._learned.fold(self._waiting), 0, None
 
     def know_beforehand(
         self,
@@ -94,6 +113,7 @@ class EngineModel:
         over wherever they are, and what they never show is still known. Columns and errors are those of `learn`.
         """
         columns = (prefill_requests, prefill_tokens, decode_requests, decode_kv_tokens, wall_time_s)
+        r.length_of(columns)
         rows, _ = r.sift(columns, 0)
         self._beforehand = Learned.nothing(self._buckets).fold(rows)
         self._view = None
@@ -107,6 +127,10 @@ class EngineModel:
             live += float(cells.count.sum())
             beforehand += float(self._beforehand.cells[kind].count.sum()) * _fade(cells.seen)
         return live / (live + beforehand) if live + beforehand else None
+
+    def settle(self) -> None:
+        """Let every row count from now on: before a decision. It changes what is answered, not what is learned."""
+        self._take_in(self._waits)
 
     def idle(self, records: int = 1) -> None:
         """Count idle records that are not passed to `learn`: each ages the mean prompt length a little (dynamo#9756).
@@ -148,6 +172,8 @@ class EngineModel:
     @property
     def mean_isl(self) -> float | None:
         """Tokens per prefill request. Iterations without prefill do not dilute it; idle records after it fade it."""
+        if self._now().learned.idle_at_prompt < self._idle:
+            self.settle()  # else prompts that are not yet taken in would fade with those before them
         learned = self._now().learned
         return None if learned.isl.known is None else learned.isl.known * learned.faded(self._idle)
 
@@ -213,14 +239,27 @@ class EngineModel:
             waiting = np.array(state["waiting"], dtype=np.float64).reshape(r.COLUMNS, -1)
             model._waits = waiting.shape[1]
             model._waiting[:, : model._waits] = waiting
+            model._rows = model._waits + sum(c.seen for c in cells.values())
             model.revision, model._idle = int(state["revision"]), int(state["idle"])
         except (KeyError, TypeError, ValueError, IndexError) as e:
             raise StateError(f"engine model state is damaged ({e!r}): drop the snapshot and learn anew") from e
         return model
 
     def _now(self) -> _View:
-        if self._view is None:
-            self._view = _View(self._learned.fold(self._waiting[:, : self._waits]))
+        if self._view is None or self._rows >= self._view.due:
+            return self._take_in(self._waits - self._rows % self._often)
+        return self._view
+
+    @property
+    def _often(self) -> int:
+        """Rows between two views."""
+        return 1 if self._rows < 16 else min(OFTEN_ROWS, 1 << (self._rows.bit_length() - 4))
+
+    def _take_in(self, waiting: int) -> _View:
+        """A view with at least so many of the rows that wait."""
+        if self._view is None or self._view.waiting < waiting:
+            due = self._rows - self._rows % self._often + self._often
+            self._view = _View(self._learned.fold(self._waiting[:, :waiting]), waiting, due)
         return self._view
 
     def _fit(self, kind: Kind, cells: Cells) -> Line | None:

@@ -58,17 +58,20 @@ class Learned:
         """This and the believed `rows`, shape (6, n)."""
         prefills, decodes = rows[r.PREFILL_TOKENS] > 0, rows[r.DECODE_REQUESTS] > 0
         of = {Kind.PREFILL: prefills & ~decodes, Kind.DECODE: decodes & ~prefills, Kind.MIXED: prefills & decodes}
-        cells = {k: c.fold(rows[:, of[k]][[*FEATURES[k], r.WALL_TIME]]) for k, c in self.cells.items()}
-        p, d = rows[:, prefills], rows[:, decodes]
-        idle = float(p[r.IDLE, -1]) if p.shape[1] else self.idle_at_prompt
-        prompts = p[r.PREFILL_TOKENS] / p[r.PREFILL_REQUESTS]
-        return Learned(
-            cells,
-            self.isl.fold(prompts, np.exp2((p[r.IDLE] - idle) / IDLE_HALF_LIFE), self.faded(idle)),
-            self.decode_length.fold(d[r.DECODE_KV] / d[r.DECODE_REQUESTS]),
-            self.prefill_tokens.fold(d[r.PREFILL_TOKENS]),
-            idle,
-        )
+        cells = {
+            k: c.fold(rows[:, of[k]][[*FEATURES[k], r.WALL_TIME]]) if of[k].any() else c for k, c in self.cells.items()
+        }
+        isl, idle, length, beside = self.isl, self.idle_at_prompt, self.decode_length, self.prefill_tokens
+        if prefills.any():
+            p = rows[:, prefills]
+            idle = float(p[r.IDLE, -1])
+            weights = np.exp2((p[r.IDLE] - idle) / IDLE_HALF_LIFE)
+            isl = isl.fold(p[r.PREFILL_TOKENS] / p[r.PREFILL_REQUESTS], weights, self.faded(idle))
+        if decodes.any():
+            d = rows[:, decodes]
+            length = length.fold(d[r.DECODE_KV] / d[r.DECODE_REQUESTS])
+            beside = beside.fold(d[r.PREFILL_TOKENS])
+        return Learned(cells, isl, length, beside, idle)
 
     def faded(self, idle: float) -> float:
         """What the prompts seen so far still count for when `idle` idle records have been seen; above 0."""

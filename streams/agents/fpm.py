@@ -176,6 +176,7 @@ class FpmObserver:
         """Teach the models what is still waiting; before a tick and before a snapshot."""
         for role, rows in self.rows.items():
             rows.teach(self.models[role])
+            self.models[role].settle()
 
     def fresh(self, role: Role, now: float, workers: Collection[str] | None) -> dict[Key, Fpm]:
         """The newest FPM of every rank that spoke within the stale age; of `workers` alone, where they are known."""
