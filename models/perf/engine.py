@@ -140,6 +140,11 @@ class EngineModel:
         """
         self._idle += records
 
+    @property
+    def min_observations(self) -> int:
+        """Rows of a kind from which it is ready."""
+        return self._min_observations
+
     def ready(self, kind: Kind) -> bool:
         """Can iterations of this kind be predicted?"""
         return self.line(kind) is not None

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.models.perf.engine import EngineModel, Kind
+from headrace.models.perf.speed import line_for
 from headrace.models.scaling.verdict import Verdict
 from headrace.schemas.base import AGG, DECODE, PREFILL, Role
 from headrace.schemas.prediction import Prediction
@@ -13,6 +14,7 @@ from headrace.streams.agents.reconcile import RolePlan
 from headrace.streams.agents.view import RoleView
 
 KINDS = {PREFILL: Kind.PREFILL, DECODE: Kind.DECODE, AGG: Kind.MIXED}
+WORK = {PREFILL: (Kind.PREFILL,), DECODE: (Kind.DECODE,), AGG: tuple(Kind)}
 DEMAND = ("demand_rps", "wanted")  # evidence that was seen or asked for rather than estimated
 
 
@@ -36,12 +38,15 @@ def role_report(
     kind = KINDS.get(view.role)
     if kind is not None and (fit := model.coefficients(kind)) is not None:
         estimated |= {f"fit_{name}": float(value) for name, value in fit.items()}
+    unknown = dict(view.unknown)
+    if not _speed_known(view.role, model):
+        unknown["speed"] = _why_no_speed(view.role, model)
     if (live := model.live_share) is not None:
         estimated["live_share"] = live
     return RoleReport(
         current=plan.current,
         known=view.known() | {name: float(evidence[name]) for name in DEMAND if name in evidence},
-        unknown=dict(view.unknown),
+        unknown=unknown,
         estimated=estimated,
         proposed=[
             _proposed(view.role, p, plan) for p in proposals if view.role in p.targets or p.kind is ProposalKind.REJECT
@@ -56,6 +61,16 @@ def role_report(
         reason=plan.reason,
         reference=findings.reference,
     )
+
+
+def _speed_known(role: Role, model: EngineModel) -> bool:
+    return line_for(model, role, prefill=role != DECODE, decode=role != PREFILL) is not None
+
+
+def _why_no_speed(role: Role, model: EngineModel) -> str:
+    """How far the learning has come (dynamo#10692)."""
+    seen = " and ".join(f"{model.samples(kind)} {kind}" for kind in WORK.get(role, ()))
+    return f"{seen} iterations learned, {model.min_observations} are needed; no profile tells it beforehand"
 
 
 def _proposed(role: Role, p: Proposal, plan: RolePlan) -> Proposed:

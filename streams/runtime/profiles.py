@@ -5,10 +5,15 @@ The planner learns it from the stream like any other input, so a recovery and a 
 
 import asyncio
 import logging
+import multiprocessing
 from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+
+import msgspec
 
 from headrace.connectors.bus.records import RecordBus
 from headrace.connectors.profiles.aic import aic_profile
@@ -31,7 +36,7 @@ RETRY_S = 1.0
 
 @dataclass(slots=True)
 class ProfilePublisher:
-    """Loads once, in a thread: AI Configurator computes for seconds."""
+    """Loads once, beside the event loop."""
 
     records: RecordBus
     dgd: str
@@ -40,7 +45,7 @@ class ProfilePublisher:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Publish if there is news, then wait for `stop`. Where the bus is away it is tried again."""
-        found = await asyncio.to_thread(profiles_of, self.config)
+        found = await loaded(self.config)
         while not stop.is_set():
             try:
                 await self._publish(found)
@@ -62,6 +67,27 @@ class ProfilePublisher:
         for role, profile in found.items():
             log.info("%s: %s", self.dgd, said(role, profile))
         await self.records.publish(EngineProfiles(dgd=self.dgd, at=self.clock.now(), roles=dict(found)))
+
+
+async def loaded(config: PlannerConfig) -> dict[Role, RoleProfile]:
+    """`profiles_of`, in a thread; where AI Configurator is asked in a process, which takes its tables with it.
+
+    Its import and its sweep hold the interpreter for hundreds of milliseconds, and a tick would wait for them.
+    """
+    if config.aic_interpolation is None:
+        return await asyncio.to_thread(profiles_of, config)
+    context = multiprocessing.get_context("spawn")  # a fork would copy sockets and locks of the event loop
+    pool = ProcessPoolExecutor(1, mp_context=context)
+    try:
+        return await asyncio.get_running_loop().run_in_executor(pool, profiles_of, config)
+    except BrokenProcessPool:
+        found = await asyncio.to_thread(profiles_of, msgspec.structs.replace(config, aic_interpolation=None))
+        died = {str(Source.AIC): "AI Configurator's process died: memory may have been short"}
+        return {role: msgspec.structs.replace(p, not_used=p.not_used | died) for role, p in found.items()}
+    finally:
+        for process in list((getattr(pool, "_processes", None) or {}).values()):
+            process.terminate()  # shutdown alone would wait for a sweep at the end of the program
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def profiles_known(config: PlannerConfig, dgd: str, at: float) -> EngineProfiles | None:

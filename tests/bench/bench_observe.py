@@ -1,8 +1,8 @@
 """What it costs to observe an FPM: decode, keep the newest per engine, learn from it.
 
-The baseline is bare msgspec: decoding the same payloads and doing nothing with them. CPU seconds of one process, so that
-FPMs per second are those of one core. Once every FPM is learned from, with a tick after each 1024; once with the ticks of
-5 s that a planner has, where one in eight is of what goes beyond 1024 a tick and role.
+The baseline is bare msgspec: decoding the same payloads and doing nothing with them. CPU seconds of one process, so
+FPMs per second are those of one core. Once every FPM is learned from, with a tick after each 1024; once with a tick
+each 5 s, as a planner has it, where one in eight is of what goes beyond 1024 a tick and role.
 
 python tests/bench/bench_observe.py [engines] [FPMs per engine]
 """

@@ -3,6 +3,8 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -18,7 +20,7 @@ from headrace.schemas.engine_profiles import EngineProfiles, Source
 from headrace.schemas.streams import PROFILES, TICKS
 from headrace.schemas.tick_report import TickReport
 from headrace.streams.runtime.clock import VirtualClock
-from headrace.streams.runtime.profiles import ProfilePublisher, profiles_known, profiles_of
+from headrace.streams.runtime.profiles import ProfilePublisher, loaded, profiles_known, profiles_of
 from headrace.streams.runtime.service import serve
 from headrace.streams.settings import settings
 
@@ -201,3 +203,25 @@ async def test_a_running_planner_says_in_its_reports_where_speed_is_known_from(s
         await task
     assert {r.roles["decode"].speed_source for r in reports[-1:]} == {Source.FILES}
     assert await records.bus.last(TICKS, DGD) is not None
+
+
+async def test_ai_configurator_is_asked_in_a_process_of_its_own(sweep: Path) -> None:
+    """The words are its refusal, from over there: here the package would not be asked at all."""
+    found = await loaded(config(aic_interpolation=AIC, profile_results_dir=str(sweep)))
+    assert "AI Configurator" in found["decode"].not_used[Source.AIC]
+    assert found["decode"].source == Source.FILES
+
+
+async def test_a_process_that_dies_is_a_source_that_failed(sweep: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Dying:
+        def __init__(self, *_: object, **__: object) -> None: ...
+
+        def submit(self, *_: object) -> "Future[None]":
+            raise BrokenProcessPool
+
+        def shutdown(self, **_: object) -> None: ...
+
+    monkeypatch.setattr("headrace.streams.runtime.profiles.ProcessPoolExecutor", Dying)
+    found = await loaded(config(aic_interpolation=AIC, profile_results_dir=str(sweep)))
+    assert {p.source for p in found.values()} == {Source.FILES}
+    assert "process died" in found["prefill"].not_used[Source.AIC]

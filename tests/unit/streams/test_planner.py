@@ -48,7 +48,7 @@ def test_a_tick_without_any_input_says_why_it_decides_nothing(stage):
     assert [type(r) for r in said.records] == [TickReport]
     for role in said.report.roles.values():
         assert (role.current, role.target, role.reason) == (None, None, Reason.NO_INVENTORY)
-        assert set(role.unknown) == {"inventory", "fpm"}
+        assert set(role.unknown) == {"inventory", "fpm", "speed"}
 
 
 def test_a_decision_names_its_causes(stage):
