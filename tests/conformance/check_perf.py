@@ -62,6 +62,7 @@ def learned(observations: Sequence[Row], *, min_observations: int, buckets: int)
     for fpm in observations:
         columns = [[fpm.get(key, 0)] for key in ("sp", "spt", "sd", "sdk", "wall_time")]
         model.learn(*columns)
+    model.settle()
     return model
 
 

@@ -46,6 +46,7 @@ def _model(case: Case, config: PlannerConfig, role: Role) -> EngineModel:
     model = EngineModel(min_observations=config.load_min_observations)
     for fpm in case.input["bootstrap_fpms"].get(role, []):
         model.learn(*([fpm.get(key, 0)] for key in ("sp", "spt", "sd", "sdk", "wall_time")))
+    model.settle()
     return model
 
 
