@@ -53,7 +53,7 @@ def sift(columns: Columns, idle_before: int) -> tuple[Array, int]:
 
 def sift_few(columns: Columns, idle: int) -> tuple[list[tuple[float, ...]], int]:
     """The same by the same rule for few rows, as a list of them: without what an array costs before it begins."""
-    believed = []
+    believed: list[tuple[float, ...]] = []
     for row in zip(*columns, strict=True):
         requests, tokens, decodes, kv, wall = row
         if not (0 <= requests <= MOST and 0 <= tokens <= MOST and 0 <= decodes <= MOST and 0 <= kv <= MOST):
