@@ -6,6 +6,7 @@ number.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import log
 
 import numpy as np
 
@@ -13,6 +14,9 @@ from headrace.models.perf.line import Array
 from headrace.models.profile.tables import POINTS, DecodeTable, OperatingPoint, Scheme, scipy_part
 from headrace.schemas.errors import ConfigError
 from headrace.schemas.profile import DecodeProfile
+
+AGREE = 2.0  # times that throughput per load may differ between points of one engine
+LARGEST = 500.0  # logarithm of a number that is still one
 
 _DEGENERATE = (
     "decode profile: {n} points, and they lie on one line; a surface needs three that do not: measure at least two "
@@ -36,8 +40,11 @@ def decode_table(profile: DecodeProfile, scheme: Scheme = "measured") -> DecodeT
 class Surface:
     """Flat triangles between neighbouring points, on axes of equal extent; beyond them the nearest measured values.
 
-    No value is above or below those of the measured points around it, and a point that was measured is returned as it
-    was. `outline` holds the corners of the measured area, (n, 2), in order; `surface` gives (ITL, throughput).
+    A point that was measured is returned as it was, and no ITL is above or below those of the points around it.
+    Throughput is made of the load and its ITL where the profile agrees that it can be, else interpolated too: with
+    contexts far apart, one KV usage is many requests at one of them and few at the other.
+
+    `outline` holds the corners of the measured area, (n, 2), in order; `surface` gives (ITL, throughput).
     """
 
     max_kv_tokens: float
@@ -80,7 +87,9 @@ class Surface:
 
 def _surface(profile: DecodeProfile, points: Array) -> Surface:
     interpolate, spatial = scipy_part("interpolate"), scipy_part("spatial")
-    values = np.column_stack([profile.itl_s, profile.throughput_per_gpu])
+    throughput = np.array(profile.throughput_per_gpu)
+    per_load = _throughput_per_load(profile, points)
+    values = np.column_stack([profile.itl_s, throughput if per_load is None else per_load])
     linear = interpolate.LinearNDInterpolator(points, values, rescale=True)
     nearest = interpolate.NearestNDInterpolator(points, values, rescale=True)
 
@@ -89,11 +98,30 @@ def _surface(profile: DecodeProfile, points: Array) -> Surface:
         missing = np.isnan(found).any(axis=1)  # on the outline, rounding can put a point just outside
         if missing.any():
             found[missing] = nearest(at[missing])
+        if per_load is not None:
+            made = found[:, 1] * at[:, 0] / (at[:, 1] * found[:, 0])
+            found[:, 1] = np.clip(made, throughput.min(), throughput.max())
         return found
 
     low, extent = points.min(axis=0), np.ptp(points, axis=0)
     hull = spatial.ConvexHull((points - low) / extent)
     return Surface(profile.max_kv_tokens, points[hull.vertices], surface)
+
+
+def _throughput_per_load(profile: DecodeProfile, points: Array) -> Array | None:
+    """Throughput is usage / (context x ITL) times a number that hardly differs from point to point: these numbers.
+
+    None where the profile does not agree: a usage or throughput of 0, or numbers that lie far apart.
+    """
+    usage, context = points.T
+    throughput, itl = np.array(profile.throughput_per_gpu), np.array(profile.itl_s)
+    if min(usage.min(), throughput.min()) <= 0:
+        return None
+    logs = np.log(throughput) + np.log(itl) + np.log(context) - np.log(usage)
+    if logs.max() - logs.min() > log(AGREE) or abs(logs).max() > LARGEST:
+        return None
+    found: Array = np.exp(logs)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

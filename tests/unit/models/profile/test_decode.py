@@ -179,3 +179,19 @@ def test_any_profile_is_refused_or_answers_within_what_was_measured(
     assert min(measured.itl_s) - 1e-9 <= table.itl_s(concurrency, context) <= max(measured.itl_s) + 1e-9
     best = table.find_best_throughput_per_gpu(0.1, context)
     assert best.meets_sla == (best.itl_s <= 0.1)
+
+
+def test_throughput_between_contexts_that_lie_far_apart_is_that_of_the_load() -> None:
+    """An engine of 10 ms and 10 us a request with a cache of 1e6 tokens, whose longer context was not filled as far."""
+
+    def throughput(usage: float, context: float) -> float:
+        requests = usage * 1e6 / context
+        return requests / (0.010 + 1e-5 * requests)
+
+    loads = [(0.1, 1000.0), (0.9, 1000.0), (0.1, 4000.0), (0.8, 4000.0), (0.1, 16_000.0), (0.9, 16_000.0)]
+    points = [(u, c, 0.010 + 1e-5 * (u * 1e6 / c), throughput(u, c)) for u, c in loads]
+    table = decode_table(profile(points, max_kv_tokens=1e6))
+    fullest = table.throughput_per_gpu(0.9 * 1e6 / 4000, 4000)
+    assert fullest == pytest.approx(throughput(0.9, 4000), rel=0.5)
+    straight = throughput(0.9, 1000) + (throughput(0.9, 16_000) - throughput(0.9, 1000)) / 5
+    assert straight > 2 * throughput(0.9, 4000)  # what flat triangles of throughput would promise
