@@ -18,14 +18,21 @@ _SHOWN = 300  # characters of a decoder's complaint that are worth keeping
 
 _json = msgspec.json.Encoder(order="deterministic")
 _msgpack = msgspec.msgpack.Encoder()
-_tags: dict[str, Any] = {
-    "json": msgspec.json.Decoder(_Tagged),
-    "msgpack": msgspec.msgpack.Decoder(_Tagged),
-}
-_decoders: dict[str, Any] = {
-    s.name: msgspec.json.Decoder(s.record) if s.codec == "json" else msgspec.msgpack.Decoder(s.record)
-    for s in STREAMS.values()
-}
+
+
+class _Reader:
+    """How the records of one stream are read; made once, for decoding is the hot path of every FPM."""
+
+    __slots__ = ("record", "schema", "tag")
+
+    def __init__(self, stream: Stream) -> None:
+        decoder: Any = msgspec.json.Decoder if stream.codec == "json" else msgspec.msgpack.Decoder
+        self.record = decoder(stream.record).decode
+        self.tag = decoder(_Tagged).decode
+        self.schema = schema_of(stream.record)
+
+
+_readers = {stream.name: _Reader(stream) for stream in STREAMS.values()}
 
 
 def encode(record: Record) -> bytes:
@@ -39,31 +46,31 @@ def decode(stream: Stream | str, data: bytes) -> Record:
     Raises RecordError, its message with the path of what is wrong. Reasons: `undecodable`; `unsupported_version` for
     another major version of the stream's record; `wrong_schema` for any other record.
     """
-    kind = STREAMS[stream] if isinstance(stream, str) else stream
+    name = stream if isinstance(stream, str) else stream.name
+    reader = _readers[name]
     try:
-        _check_tag(kind, _tags[kind.codec].decode(data).schema)
-        record: Record = _decoders[kind.name].decode(data)
+        tag = reader.tag(data).schema
+        if tag != reader.schema:
+            raise _wrong(name, reader.schema, tag)
+        record: Record = reader.record(data)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError, ConfigError) as e:
         complaint = str(e)[:_SHOWN]
         raise RecordError(
-            f"{kind.name} record of {len(data)} bytes: {complaint}", reason=DeadLetterReason.UNDECODABLE
+            f"{name} record of {len(data)} bytes: {complaint}", reason=DeadLetterReason.UNDECODABLE
         ) from e
     return record
 
 
-def _check_tag(stream: Stream, tag: str | None) -> None:
+def _wrong(name: str, expected: str, tag: str | None) -> RecordError:
     """msgspec takes a struct without its tag for one with it; a record must say what it is."""
-    expected = schema_of(stream.record)
-    if tag == expected:
-        return
     if tag is None:
-        raise RecordError(
-            f"{stream.name} record: Object missing required field `schema`; write {expected!r} there",
+        return RecordError(
+            f"{name} record: Object missing required field `schema`; write {expected!r} there",
             reason=DeadLetterReason.UNDECODABLE,
         )
     same_kind = tag.rpartition(".v")[0] == expected.rpartition(".v")[0]
-    raise RecordError(
-        f"{stream.name} record: `$.schema` is {tag[:_SHOWN]!r}, and only {expected!r} is known here",
+    return RecordError(
+        f"{name} record: `$.schema` is {tag[:_SHOWN]!r}, and only {expected!r} is known here",
         reason=DeadLetterReason.UNSUPPORTED_VERSION if same_kind else DeadLetterReason.WRONG_SCHEMA,
     )
 

@@ -105,17 +105,19 @@ class Planner:
         `unknown_dgd`), of a kind that is no input (`not_an_input`), or with numbers that leave no room to go on
         (`invalid`); the planner is unharmed by any of them.
         """
-        if record.dgd != self.dgd:
+        m = self._memory
+        if record.dgd != m.dgd:
             raise RecordError(
-                f"record of DGD {record.dgd!r} reached the planner of {self.dgd!r}", reason=DeadLetterReason.UNKNOWN_DGD
+                f"record of DGD {record.dgd!r} reached the planner of {m.dgd!r}", reason=DeadLetterReason.UNKNOWN_DGD
             )
-        return self._take(record, now)
+        if isinstance(record, FpmBatch):  # first and apart: there are a thousand of them for each of the others
+            return list[Record](m.fpm.handle(record, now))
+        self._take(record, now)
+        return []
 
-    def _take(self, record: Record, now: float) -> list[Record]:
+    def _take(self, record: Record, now: float) -> None:
         m = self._memory
         match record:
-            case FpmBatch():
-                return list(m.fpm.handle(record, now))
             case TrafficWindow():
                 self._traffic(record, now)
             case WorkerInventory():
@@ -138,7 +140,6 @@ class Planner:
                 raise RecordError(
                     f"{type(record).__name__} is no input of a planner", reason=DeadLetterReason.NOT_AN_INPUT
                 )
-        return []
 
     def _traffic(self, window: TrafficWindow, now: float) -> None:
         m = self._memory

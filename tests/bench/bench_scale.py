@@ -1,13 +1,12 @@
 """What a tick costs with everything on: with 256 workers against 8, and for 1,000 DGDs of 8 workers on one core.
 
-Everything on: both loops due, queue-aware capacity, forecasts, traffic windows, an inventory that names its workers, and
-a busy FPM of every engine every 50 ms, in the batches of 20 ms that a source makes of them, decoded from the wire. To a
-tick belongs what a node then does: the snapshot, compressed, and the encoding of the records. Times are CPU seconds.
+Everything on: both loops due, queue-aware capacity, forecasts, traffic windows, an inventory that names its workers,
+and busy FPMs, in the batches that a source makes of them, decoded from the wire. To a tick belongs what a node then
+does: the snapshot, compressed, and the encoding of the records. Times are CPU seconds.
 
 python tests/bench/bench_scale.py [DGDs]
 """
 
-import gc
 import os
 import sys
 from dataclasses import dataclass
@@ -29,12 +28,13 @@ from headrace.streams.planner import Planner
 from headrace.streams.runtime.recovery import snapshot_record
 
 INTERVAL_S = 5.0  # between ticks
-STEP_MS = 50  # an iteration of every engine: the default ITL target
-FLUSH_MS = 20  # of a source
-FLUSHES = int(1000 * INTERVAL_S) // FLUSH_MS
-PASSES = int(1000 * INTERVAL_S) // STEP_MS  # iterations of an engine in an interval
-WARM = 8  # intervals until all is learned and both loops have run
+FASTEST = 20  # FPMs/s of each engine: iterations of 50 ms, the default ITL target
+FLUSH_MS = 20  # of a source, by default
+FLOWS = ((1, FLUSH_MS), (10, FLUSH_MS), (10, 200), (FASTEST, FLUSH_MS), (FASTEST, 200))  # FPMs/s; flush in ms
+WARM = 4  # intervals until all is learned and both loops have run
 MEASURED = 24
+SIZES = (8, 256)  # workers
+PARTS = ("handle", "tick", "encode", "snapshot")
 VARIANTS = 5  # of what DGDs send, so that no two neighbours send the same
 START = 1_790_000_000.0
 WINDOW_S = 1.0  # of traffic, as a source scrapes it
@@ -67,29 +67,29 @@ class Fleet:
     workers: int
     seed: int = 0
 
-    def interval(self, index: int) -> Wire:
-        """Everything of the 5 s before tick `index` + 1, as it is on the wire, in the order of its time."""
+    def interval(self, index: int, rate: int = FASTEST, flush_ms: int = FLUSH_MS) -> Wire:
+        """Everything of the 5 s before tick `index` + 1, as it is on the wire; `rate` FPMs/s of each engine."""
         began = START + index * INTERVAL_S
         out = [self._inventory(began), *(self._window(began + i * WINDOW_S) for i in range(int(INTERVAL_S / WINDOW_S)))]
-        for flush in range(FLUSHES):
-            out += self._batches(began, flush * FLUSH_MS, index * PASSES)
+        for start_ms in range(0, int(1000 * INTERVAL_S), flush_ms):
+            out += self._batches(began, range(start_ms, start_ms + flush_ms), rate)
         return out
 
-    def _batches(self, began: float, flush_ms: int, passes: int) -> Wire:
-        """What one flush sends. Engines are out of step: each has its own moment within the 50 ms."""
+    def _batches(self, began: float, flush: range, rate: int) -> Wire:
+        """What one flush sends. Engines are out of step: each has its own moment between two FPMs."""
         out: Wire = []
+        step_ms, counted = 1000 // rate, int(FASTEST * (began - START))
         for role in self.config.roles:
             items = []
             for i in range(self._of_role()):
-                offset = (13 * i + 7 * self.seed) % STEP_MS
-                step = max(0, -(-(flush_ms - offset) // STEP_MS))
-                at = offset + step * STEP_MS
-                if at < flush_ms + FLUSH_MS:
-                    counter = 1 + passes + step
+                offset = (13 * i + 7 * self.seed) % step_ms
+                step = max(0, -(-(flush.start - offset) // step_ms))
+                for at in range(offset + step * step_ms, flush.stop, step_ms):
+                    counter = 1 + counted + at // step_ms
                     payload = encode_fpm(self._busy(role, i, counter))
                     items.append(FpmItem(began + at / 1000, 1000 + i, counter, payload))
             if items:
-                received = began + (flush_ms + FLUSH_MS) / 1000
+                received = began + flush.stop / 1000
                 out.append(
                     ("fpm", encode(FpmBatch(dgd=DGD, role=role, source="bench", received_at=received, items=items)))
                 )
@@ -182,15 +182,22 @@ def spend(planner: Planner, wire: Wire, now: float) -> Cost:
     return Cost(handled - began, ticked - handled, encoded - ticked, saved - encoded, len(report.loops) == 2)
 
 
-def measured(mode: str, workers: int) -> Cost:
-    """The median cost of each part of an interval whose tick runs both loops."""
+def measured(mode: str) -> dict[int, Cost]:
+    """By workers, the median cost of each part of an interval whose tick runs both loops; the fleets take turns."""
     config = configured(mode)
-    planner, fleet = Planner(config, DGD, start=START), Fleet(config, workers)
-    costs = [spend(planner, fleet.interval(i), START + (i + 1) * INTERVAL_S) for i in range(WARM + MEASURED)]
-    full = [cost for cost in costs[WARM:] if cost.both_loops]
-    seen = planner.fpm.counters.seen
-    assert seen == (WARM + MEASURED) * workers * PASSES, seen
-    return Cost(*(median(getattr(c, name) for c in full) for name in ("handle", "tick", "encode", "snapshot")))
+    planners = {workers: (Planner(config, DGD, start=START), Fleet(config, workers)) for workers in SIZES}
+    costs: dict[int, list[Cost]] = {workers: [] for workers in SIZES}
+    for i in range(WARM + MEASURED):
+        for workers, (planner, fleet) in planners.items():
+            costs[workers].append(spend(planner, fleet.interval(i), START + (i + 1) * INTERVAL_S))
+    for workers, (planner, _) in planners.items():
+        seen = planner.fpm.counters.seen
+        assert seen == (WARM + MEASURED) * workers * int(FASTEST * INTERVAL_S), seen
+    return {workers: typical([c for c in of_one[WARM:] if c.both_loops]) for workers, of_one in costs.items()}
+
+
+def typical(costs: list[Cost]) -> Cost:
+    return Cost(*(median(getattr(c, name) for c in costs) for name in PARTS))
 
 
 def shown(cost: Cost) -> str:
@@ -199,53 +206,54 @@ def shown(cost: Cost) -> str:
 
 
 def compare(mode: str) -> None:
-    small, large = measured(mode, 8), measured(mode, 256)
-    print(f"{mode:6}   8 workers: {shown(small)}")
-    print(f"{mode:6} 256 workers: {shown(large)}")
+    found = measured(mode)
+    for workers, cost in found.items():
+        print(f"{mode:6} {workers:3d} workers: {shown(cost)}")
+    few, many = found.values()
     print(
-        f"{mode}: a tick with 256 workers against 8: {large.ticking / small.ticking:.2f} "
-        f"(without snapshot and encoding {large.tick / small.tick:.2f}; wanted: below 5)"
+        f"{mode}: a tick with {SIZES[1]} workers against {SIZES[0]}: {many.ticking / few.ticking:.2f} "
+        f"(without snapshot and encoding {many.tick / few.tick:.2f}; wanted: below 5)"
     )
 
 
 def resident() -> int:
-    """Bytes of this process in memory."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    """Bytes of this process in memory; 0 where /proc does not say."""
+    statm = Path("/proc/self/statm")
+    return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if statm.exists() else 0
 
 
 def share(costs: list[Cost]) -> str:
     """Of the interval, on one core."""
     busy = sum(cost.total for cost in costs)
-    parts = {name: sum(getattr(c, name) for c in costs) for name in ("handle", "tick", "encode", "snapshot")}
-    return (
-        f"{'both loops' if costs[0].both_loops else 'load loop alone'}: {busy:.2f} CPU s in {INTERVAL_S:g} s, share "
-        f"{busy / INTERVAL_S:.2f} (wanted: below 1); " + ", ".join(f"{n} {s:.2f}" for n, s in parts.items())
-    )
+    parts = {name: sum(getattr(c, name) for c in costs) for name in PARTS}
+    return f"{busy / INTERVAL_S:.2f}, CPU s {busy:.2f} (" + ", ".join(f"{n} {s:.2f}" for n, s in parts.items()) + ")"
 
 
 def crowd(mode: str, count: int) -> None:
-    """`count` DGDs of 8 workers, two intervals after they have learned: one tick with the load loop, one with both."""
+    """`count` DGDs of 8 workers: for each flow one interval that ends with a tick of one loop, and one with both."""
     config = configured(mode)
-    fleets = [Fleet(config, 8, seed) for seed in range(VARIANTS)]
-    before = resident() if Path("/proc/self/statm").exists() else None
+    fleets = [Fleet(config, SIZES[0], seed) for seed in range(VARIANTS)]
+    before = resident()
     planners = [Planner(config, DGD, start=START) for _ in range(count)]
-    for index in range(WARM):
-        wires, now = [fleet.interval(index) for fleet in fleets], START + (index + 1) * INTERVAL_S
+    print(
+        f"{mode}: share of {INTERVAL_S:g} s that {count} DGDs of {SIZES[0]} workers keep one core busy, wanted below 1"
+    )
+    for index, (rate, flush_ms) in enumerate([FLOWS[0]] * WARM + [flow for flow in FLOWS for _ in range(2)]):
+        wires, now = [fleet.interval(index, rate, flush_ms) for fleet in fleets], START + (index + 1) * INTERVAL_S
         costs = [spend(planner, wires[i % VARIANTS], now) for i, planner in enumerate(planners)]
-        if index >= WARM - 2:
-            print(f"{mode}: {count} DGDs of 8 workers, {share(costs)}")
-    gc.collect()
-    size, packed = len(planners[0].snapshot()), len(snapshot_record(planners[0], {}, now).state)
-    held = "" if before is None else f"{(resident() - before) / count / 1024:.0f} KiB of memory a DGD; "
-    print(f"{mode}: {held}state {size / 1024:.1f} KiB a DGD, compressed {packed / 1024:.1f} KiB")
+        if index >= WARM:
+            loops = "both loops" if costs[0].both_loops else "load loop "
+            print(f"  {rate:2d} FPM/s of an engine, batches of {flush_ms:3d} ms, {loops}: {share(costs)}", flush=True)
+    held = resident() - before
+    state = snapshot_record(planners[0], {}, 0.0).state
+    sizes = {"in memory": held / count, "snapshot": len(planners[0].snapshot()), "compressed": len(state)}
+    print(f"{mode}, KiB a DGD: " + ", ".join(f"{name} {size / 1024:.1f}" for name, size in sizes.items() if size > 0))
 
 
 def main() -> None:
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
     for mode in ("disagg", "agg"):
         compare(mode)
-    for mode in ("disagg", "agg"):
-        crowd(mode, count)
+    crowd("disagg", int(sys.argv[1]) if len(sys.argv) > 1 else 1000)
 
 
 if __name__ == "__main__":
