@@ -5,7 +5,7 @@ those whose solution is non-negative is the answer (each is solved anew, nothing
 """
 
 from dataclasses import dataclass, replace
-from itertools import chain, combinations
+from itertools import product
 from math import sqrt
 
 import numpy as np
@@ -16,6 +16,7 @@ from headrace.models.perf.line import FLOOR_S, Array
 STALE_ROWS = 4096.0  # rows of its kind after which a cell that none of them touched begins to count for less
 WEIGHT_FLOOR_S = 0.025  # relative error counts for iterations above this, absolute error below it
 FAR_OFF = 4.0  # times above or below the line, from where a cell is doubted
+APART = 1e-6  # share of two features' variance that the other one must leave unexplained, or they move together
 EXACT = 1e-12  # relative variance that is rounding, not noise
 PRIOR = 0.01  # how firmly an unmeasured fixed cost is held at zero: a standard deviation of ten mean times
 SURE = 3.0  # standard errors below zero that prove a price to be negative
@@ -142,18 +143,24 @@ class _Candidate:
 
 def _best(m: Moments, prior: float) -> _Candidate:
     """The best non-negative solution. `prior` is the weight of one imagined row: no load, no time."""
-    features = range(len(m.mean_x))
-    everything = _solve(m, tuple(features), True, prior)
+    everything = _solve(m, tuple(range(len(m.mean_x))), True, prior) if _apart(m) else None
     if everything is not None:
         return everything  # nothing had to be held at zero, and the loss is convex: no other set does better
     best: _Candidate | None = None
-    for free_intercept in (True, False):
-        for chosen in chain.from_iterable(combinations(features, n) for n in range(len(m.mean_x) + 1)):
-            candidate = _solve(m, chosen, free_intercept, prior)
-            if candidate is not None and (best is None or candidate.loss < best.loss):
-                best = candidate
+    for free_intercept, *chosen in product((True, False), *[(False, True)] * len(m.mean_x)):
+        candidate = _solve(m, tuple(i for i, c in enumerate(chosen) if c), free_intercept, prior)
+        if candidate is not None and (best is None or candidate.loss < best.loss):
+            best = candidate
     assert best is not None  # the empty set with a free intercept is always a solution
     return best
+
+
+def _apart(m: Moments) -> bool:
+    """Can the data tell the features from one another, with digits to spare?"""
+    if len(m.mean_x) < 2:
+        return True
+    (a, b), (_, d) = m.xx
+    return a * d - b * b > APART * a * d
 
 
 def _solve(m: Moments, chosen: tuple[int, ...], free_intercept: bool, prior: float) -> _Candidate | None:
@@ -172,11 +179,11 @@ def _solve(m: Moments, chosen: tuple[int, ...], free_intercept: bool, prior: flo
     rest = 1.0 - sum(solution)
     if free_intercept and rest < 0:
         return None
-    loss = m.yy + origin * rest * rest
+    loss = m.yy + origin * rest * rest + tie * sum(s * s for s in solution)
     slopes = [0.0] * len(m.mean_x)
     for i, s in zip(chosen, solution, strict=True):
         slopes[i] = s
-        loss += tie * s * s + s * (sum(m.xx[i][j] * t for j, t in zip(chosen, solution, strict=True)) - 2 * m.xy[i])
+        loss += s * (sum(m.xx[i][j] * t for j, t in zip(chosen, solution, strict=True)) - 2 * m.xy[i])
     return _Candidate(tuple(slopes), free_intercept, loss)
 
 
