@@ -188,17 +188,14 @@ def _decode_down(x: LoadInputs, e: EngineLoad, prefill_as_kv: bool = False) -> _
 def _aggregated(x: LoadInputs) -> Verdict:
     """Up when either half asks for it, down only when both agree; what is unknown in one half stops the step down."""
     assert x.role == AGG
-    halves = (
-        _step(x, _ttft(x, _aggregated_prefill_down)),
-        _step(x, _itl(x, lambda x, e: _decode_down(x, e, prefill_as_kv=True))),
-    )
-    evidence = {**halves[0].evidence, **halves[1].evidence}
-    for half in halves:
-        if half.reason is Reason.SCALE_UP:
-            return Verdict(half.replicas, Reason.SCALE_UP, evidence)
-    if all(half.reason is Reason.SCALE_DOWN for half in halves):
-        return Verdict(halves[0].replicas, Reason.SCALE_DOWN, evidence)
-    reasons = {half.reason for half in halves}
+    ttft = _step(x, _ttft(x, _aggregated_prefill_down))
+    itl = _step(x, _itl(x, lambda x, e: _decode_down(x, e, prefill_as_kv=True)))
+    evidence = {**ttft.evidence, **itl.evidence}
+    reasons = (ttft.reason, itl.reason)
+    if Reason.SCALE_UP in reasons:
+        return Verdict(x.workers + 1, Reason.SCALE_UP, evidence)
+    if reasons == (Reason.SCALE_DOWN, Reason.SCALE_DOWN):
+        return Verdict(x.survivors, Reason.SCALE_DOWN, evidence)
     return Verdict.hold(next(reason for reason in _MOST_TELLING if reason in reasons), **evidence)
 
 

@@ -28,7 +28,8 @@ from headrace.schemas.ack import AckStatus, DecisionAck
 from headrace.schemas.decision import Decision
 from headrace.schemas.fpm import TOPIC, Fpm, FpmEnvelope, encode_envelope, encode_fpm
 from headrace.schemas.fpm_batch import FpmBatch
-from headrace.schemas.streams import DECISIONS, FPM, STREAMS
+from headrace.schemas.streams import DECISIONS, FPM, STREAMS, TICKS
+from headrace.schemas.tick_report import TickReport
 
 DGD = "ml/llama"
 WORKERS = 100
@@ -107,7 +108,7 @@ async def measure(url: str, folder: Path) -> tuple[list[float], list[float]]:
     engines = Engines(client)
     background = [asyncio.create_task(engines.run()), asyncio.create_task(say_inventory(records))]
     try:
-        await asyncio.sleep(4.0)
+        await first_tick(records)
         added = [await one_decision(records, engines) for _ in range(DECISIONS_WANTED)]
     finally:
         for task in background:
@@ -118,6 +119,16 @@ async def measure(url: str, folder: Path) -> tuple[list[float], list[float]]:
     await client.close()
     await bus.close()
     return added, trips
+
+
+async def first_tick(records: RecordBus) -> None:
+    """Return when the planner has reported a tick that knows its engines' speed."""
+    ticks = await records.read(TICKS, DGD)
+    while True:
+        for report, _ in await ticks.next(timeout=60):
+            assert isinstance(report, TickReport)
+            if all("ttft_ms" in r.estimated or "itl_ms" in r.estimated for r in report.roles.values()):
+                return await ticks.close()
 
 
 async def say_inventory(records: RecordBus) -> None:
@@ -135,7 +146,7 @@ async def one_decision(records: RecordBus, engines: Engines) -> float:
     published = time.time()
     await engines.round()
     on_bus = await seen_on_bus(batches, published)
-    [(decision, _)] = await decisions.next(timeout=10)
+    [(decision, _)] = await decisions.next(timeout=60)
     read_at = time.time()
     assert isinstance(decision, Decision)
     engines.queued = 0
@@ -181,7 +192,7 @@ def histogram(seconds: Sequence[float], step_ms: int = 5) -> None:
     counts: dict[int, int] = {}
     for s in seconds:
         counts[int(1000 * s / step_ms)] = counts.get(int(1000 * s / step_ms), 0) + 1
-    for slot in range(max(counts) + 1):
+    for slot in sorted(counts):
         print(f"  {slot * step_ms:4d} ms {'#' * counts.get(slot, 0)}")
 
 
