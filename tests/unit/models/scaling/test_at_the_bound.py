@@ -49,6 +49,16 @@ def test_a_ceiling_of_zero_is_a_ceiling_where_the_shape_is_unknown():
     assert fitted(5, Budget(-1, 0), current=4, gpus=None).targets == {DECODE: 4}
 
 
+def test_a_large_floor_is_filled_in_strides_as_it_would_be_replica_by_replica():
+    """Of 2 and 10 replicas of 1 and 4 GPUs: always one more of the role that has grown least in proportion."""
+    ask, gpus = {PREFILL: 2, DECODE: 10}, {PREFILL: 1, DECODE: 4}
+    one_by_one = dict(ask)
+    while (missing := 137 - sum(one_by_one[role] * gpus[role] for role in ask)) > 0:
+        able = [role for role in ask if gpus[role] < missing + gpus[role]]
+        one_by_one[min(able, key=lambda role: ((one_by_one[role] + 1) / ask[role], role))] += 1
+    assert fit_budget(Fleet(ask, ask, ask, gpus), Budget(137)).targets == one_by_one
+
+
 # -- the load loop against the SLA -------------------------------------------------------------------------------------
 
 
