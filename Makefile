@@ -13,7 +13,7 @@ ARGS ?=
 TRACE ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check conformance lint types imports schemas generate bench coverage format lock upgrade clean
+.PHONY: help demo test check conformance lint types imports schemas generate bench mutants coverage format lock upgrade clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ conformance: $(DEV) ## how many recorded cases of the reference planner are matc
 bench: $(DEV) ## the benchmarks, with their ratios
 	@for bench in $(sort $(wildcard tests/bench/bench_*.py)); do echo "== $$bench"; PYTHONPATH=tests/support $(BIN)/python "$$bench" || exit 1; done
 
+mutants: $(DEV) ## which changed numbers of models/scaling and models/perf no test notices; an hour or two
+	@tools/mutants.sh
+
 coverage: $(DEV) ## which lines the tests run
 	@$(BIN)/coverage run -m pytest $(ARGS)
 	@$(BIN)/coverage report --skip-covered
@@ -71,7 +74,7 @@ upgrade: $(DEV) ## the same, with the newest versions that pyproject.toml allows
 	@PATH="$(CURDIR)/$(BIN):$$PATH" tools/lock.sh --upgrade
 
 clean: ## remove everything that make made
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
+	rm -rf $(VENV) .venv-mutants .mutants.sqlite build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(DEMO): requirements/build.lock requirements/demo.lock pyproject.toml tools/venv.sh
