@@ -18,4 +18,4 @@ compile demo pyproject.toml --extra kalman --constraints requirements/image.lock
 compile dev pyproject.toml --extra kalman --extra arima --extra prophet --extra plot --extra kafka --group dev \
     --constraints requirements/image.lock "$@"
 compile build --group pyproject.toml:build --constraints requirements/dev.lock "$@"
-compile mutants --group pyproject.toml:mutants "$@"
+compile mutants --group pyproject.toml:mutants --constraints requirements/dev.lock "$@"

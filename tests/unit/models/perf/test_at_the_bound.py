@@ -12,7 +12,6 @@ from headrace.models.perf.line import Line
 from headrace.models.perf.tally import Tally
 from headrace.schemas.base import DECODE
 
-
 # -- which rows are believed -------------------------------------------------------------------------------------------
 
 BELIEVED = [
