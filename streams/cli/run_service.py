@@ -33,9 +33,8 @@ def run(where: Where, *, advisory: bool, verbose: bool) -> None:
     settings = load(where.config, overrides={**overrides, **({"advisory": True} if advisory else {})})
     check_parts(settings)
     logs(verbose)
-    for text in warnings(settings, os.environ):
-        log.warning("%s", text)
     if settings.edges.sources.replay is not None:
+        say_oddities(settings)
         _replay(settings)
         return
     run_until_stopped(lambda stop: _serve(settings, stop))
@@ -64,6 +63,7 @@ async def _serve(settings: Settings, stop: asyncio.Event) -> None:
     async with open_bus(settings, Client("planner", serve=True, clock=clock.now)) as records:
         await records.bus.ensure(STREAMS.values())
         _banner(settings, records.bus)
+        say_oddities(settings)
         metrics = _metrics(settings.edges.metrics)
 
         def on_tick(said: list[Record]) -> None:
@@ -98,6 +98,12 @@ def _banner(settings: Settings, bus: object) -> None:
         ", advisory" if planner.advisory else "",
         where,
     )
+
+
+def say_oddities(settings: Settings) -> None:
+    """What an operator should hear before the first tick; a start that fails says only why."""
+    for text in warnings(settings, os.environ):
+        log.warning("%s", text)
 
 
 def _say(records: list[Record]) -> None:

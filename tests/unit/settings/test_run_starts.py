@@ -7,6 +7,7 @@ import pytest
 
 from headrace.streams.cli import run_service
 from headrace.streams.cli.main import main
+from headrace.streams.settings import load
 
 OLD_COMMAND_LINE = {"optimization_target": "sla", "ttft": 0.5, "itl": 0.05, "backend": "vllm"}
 
@@ -33,10 +34,9 @@ def test_an_equals_sign_will_do(started: list[object]) -> None:
     assert len(started) == 1
 
 
-@pytest.mark.usefixtures("started")
-def test_what_is_odd_is_said_before_anything_runs(caplog: pytest.LogCaptureFixture) -> None:
-    with pytest.raises(SystemExit), caplog.at_level(logging.WARNING, logger="headrace"):
-        main(["--config", json.dumps(OLD_COMMAND_LINE)])
+def test_what_is_odd_is_said_at_the_start(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, logger="headrace"):
+        run_service.say_oddities(load(json.dumps(OLD_COMMAND_LINE), environ={}))
     for said in (
         "ttft_ms is 0.5 milliseconds; if seconds were meant, write 500",
         "itl_ms is 0.05 milliseconds; if seconds were meant, write 50",
