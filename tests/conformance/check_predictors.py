@@ -10,7 +10,6 @@ from conformance import Case, checks, close
 
 from headrace.models.forecast.arima import Arima
 from headrace.models.forecast.base import MAX_GROWTH, Forecaster, warm_up
-from headrace.models.forecast.fitting import FitResult
 from headrace.models.forecast.kalman import Kalman
 from headrace.models.forecast.prophet import Prophet
 from headrace.models.forecast.registry import make_forecaster
@@ -101,44 +100,12 @@ def kalman(case: Case) -> set[str]:
     return differences
 
 
-@checks("01_predictor_arima")
+@checks("01_predictor_arima", asks=lambda case: case.quirk)
 def arima(case: Case) -> set[str]:
-    return _quirky_arima(case) if case.quirk else _frozen_arima(case)
+    """Our own answer: an order of this history, not of its first five values, on a scale that may change again.
 
-
-def _frozen_arima(case: Case) -> set[str]:
-    """As the reference does it: one order for ever, and values as they are.
-
-    Where likelihoods nearly tie, which order wins hangs on the last bits of an optimiser: then the reference's first
-    fit is taken over, as a fit that was made elsewhere.
+    Where the reference's order is right we may come to another one; that is no case. The copy gives its forecasts.
     """
-    arima = Arima(log1p=case.input["log1p"], reselect=False, normalise=False)
-    if all(same(case, got, want["predict"]) for got, want, _ in steps(case, arima)):
-        return with_unknown(case)
-    arima = Arima(log1p=case.input["log1p"], reselect=False, normalise=False)
-    arima.inline = False
-    for got, want, _ in steps(case, arima):
-        if "first_fit" in want:
-            arima.take_fit(_first_fit(want, arima))
-            got = arima.forecast() or 0.0
-        elif arima.order is not None:
-            for job in arima.fit_jobs():
-                arima.take_fit(job.run())
-            got = arima.forecast() or 0.0
-        assert same(case, got, want["predict"])
-    return with_unknown(case)
-
-
-def _first_fit(want: Mapping[str, Any], arima: Arima) -> FitResult:
-    p, d, q = want["first_fit"]["order"]
-    log_unit = 1.0 if want["mode"] == "log1p" else None
-    order = {"p": p, "d": d, "q": q, "constant": want["with_intercept"], "log_unit": log_unit, "unit": 1.0}
-    points, last = want["n_buffered"], want["last_value"]
-    return FitResult("arima", points, last, {"order": order, "params": want["first_fit"]["params"]})
-
-
-def _quirky_arima(case: Case) -> set[str]:
-    """Our own answer: an order of this history, not of its first five values, on a scale that may change again."""
     chosen_once = "chosen once" in case.why
     arima = Arima(log1p=case.input["log1p"], update_every=4, growth=2.0)
     arima.inline = chosen_once  # else one fit, at the end, is enough
