@@ -48,7 +48,7 @@ def report(p: Planner, now: float) -> TickReport:
 
 
 def test_the_throughput_loop_sizes_a_fleet_that_has_not_served_yet():
-    p, cold = planner(), planner()
+    p, cold = planner(capacity_policy="reference"), planner(capacity_policy="reference")
     p.handle(profiles(), 0.0)
     for each in (p, cold):
         each.handle(inventory(60.0, prefill=1, decode=1), 60.0)
@@ -143,8 +143,20 @@ def test_a_model_that_begins_anew_is_told_again():
     assert p.models["prefill"].ready(Kind.PREFILL)
 
 
+def test_the_queue_aware_policy_sizes_a_fleet_that_has_not_served_yet():
+    p, cold = planner(capacity_policy="queue_aware"), planner(capacity_policy="queue_aware")
+    p.handle(profiles(), 0.0)
+    for each in (p, cold):
+        each.handle(inventory(60.0, prefill=1, decode=1), 60.0)
+        for end in range(5, 61, 5):
+            each.handle(window(end - 5.0, float(end), 500), float(end))
+    found, without = report(p, 60.0).roles["prefill"], report(cold, 60.0).roles["prefill"]
+    assert found.target >= 3  # 100 requests of 1000 tokens a second: 30 ms each
+    assert without.load_reason == Reason.MODEL_NOT_READY
+
+
 def test_an_aggregated_engine_is_known_from_both_halves():
-    p = planner(mode="agg")
+    p = planner(mode="agg", capacity_policy="reference")
     record = EngineProfiles(
         dgd=DGD,
         at=0.0,
