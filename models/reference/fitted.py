@@ -2,6 +2,7 @@
 
 import warnings
 from collections import deque
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -70,6 +71,13 @@ class Arima:
                 return last
         return max(0.0, exp1m(ahead) if self.log1p else ahead)
 
+    def to_state(self) -> dict[str, Any]:
+        """Values alone: what was fitted to them is fitted anew."""
+        return {"history": self._history}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self._history, self._pending, self.model = list(state["history"]), [], None
+
     def _select(self) -> None:
         self.model = self._auto(self.log1p)
         p, _, q = self.model.order
@@ -94,6 +102,12 @@ class Prophet:
         self._values: deque[float] = deque(maxlen=window)
         self._points = 0
         self._interval_s, self._log1p = interval_s, log1p
+
+    def to_state(self) -> dict[str, Any]:
+        return {"values": list(self._values), "points": self._points}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self._values, self._points = deque(state["values"], maxlen=self._values.maxlen), state["points"]
 
     def add(self, value: float) -> None:
         self._values.append(value)

@@ -1,8 +1,9 @@
 """The reference's stage PREDICT: its own forecast of the load, and the chain of those who forecast."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from headrace.models.reference.predictors import Series, make_series
 from headrace.models.reference.settings import Settings, Traffic
@@ -113,6 +114,23 @@ class LoadForecast:
         for series, value in zip((self.isl, self.osl), lengths, strict=True):
             if math.isfinite(value):
                 series.add(value)
+
+    def to_state(self) -> dict[str, Any]:
+        """What was learned, for JSON."""
+        return {
+            "series": [series.to_state() for series in self._series],
+            "live": self.live,
+            "lengths": list(self.lengths),
+            "rates": [self.kv_hit_rate, self.accept_length],
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Raises KeyError, TypeError or ValueError where it is none of `to_state`."""
+        for series, saved in zip(self._series, state["series"], strict=True):
+            series.load_state(saved)
+        isl, osl = state["lengths"]
+        self.live, self.lengths = state["live"], (isl, osl)
+        self.kv_hit_rate, self.accept_length = state["rates"]
 
     def predict(self, nextn: int) -> Prediction:
         return Prediction(

@@ -1,7 +1,8 @@
 """Forecasts of one series, as the reference makes them: nothing is clamped that it does not clamp."""
 
 import math
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,10 @@ class Model(Protocol):
     def add(self, value: float) -> None: ...
 
     def predict(self, last: float) -> float: ...
+
+    def to_state(self) -> dict[str, Any]: ...
+
+    def load_state(self, state: Mapping[str, Any]) -> None: ...
 
 
 class Series:
@@ -48,6 +53,13 @@ class Series:
         """After a warm-up, zeros are leading idle again."""
         self._idle = True
 
+    def to_state(self) -> dict[str, Any]:
+        return {"idle": self._idle, "last": self.last, "points": self.points, "model": self._model.to_state()}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self._idle, self.last, self.points = state["idle"], state["last"], state["points"]
+        self._model.load_state(state["model"])
+
 
 class Constant:
     def add(self, value: float) -> None:
@@ -55,6 +67,12 @@ class Constant:
 
     def predict(self, last: float) -> float:
         return last
+
+    def to_state(self) -> dict[str, Any]:
+        return {}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Nothing is its own."""
 
 
 class Kalman:
@@ -85,6 +103,13 @@ class Kalman:
         assert self._x is not None
         level = float((STEP @ self._x)[0, 0])
         return max(0.0, exp1m(level)) if self._log1p else level
+
+    def to_state(self) -> dict[str, Any]:
+        return {"x": None if self._x is None else self._x.tolist(), "p": self._p.tolist()}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self._x = None if state["x"] is None else np.array(state["x"], dtype=np.float64).reshape(2, 1)
+        self._p = np.array(state["p"], dtype=np.float64).reshape(2, 2)
 
 
 def make_series(settings: Settings) -> Series:

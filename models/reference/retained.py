@@ -34,6 +34,12 @@ class Retained:
             if not self.buckets[fullest]:
                 del self.buckets[fullest]
 
+    def restore(self, low: list[float], high: list[float], samples: list[Sample]) -> None:
+        """Bounds and samples as they were, in the order that `samples` has them."""
+        self.low, self.high, self.buckets = low, high, {}
+        for sample in samples:
+            self._put(sample)
+
     @property
     def samples(self) -> list[Sample]:
         return [sample for bucket in self.buckets.values() for sample in bucket]

@@ -136,6 +136,7 @@ class Memory:
             "ledger": self.ledger.to_state(),
             "proposals": self.proposals.to_state(),
             "profiles": self.profiles.to_state(),
+            "shadow": None if self.shadow is None else self.shadow.to_state(),
             "prediction": msgspec.to_builtins(self.prediction),
             "notes": self.notes,
         }
@@ -166,6 +167,8 @@ class Memory:
         if (wanted.base_s, wanted.intervals) != (self.schedule.base_s, self.schedule.intervals):
             self.schedule = self.schedule.reconfigured(self.config)
         self.shadow = Shadow.of(self.config, self.schedule.anchor)
+        if self.shadow is not None and state.get("shadow") and state["config"] == msgspec.to_builtins(self.config):
+            self.shadow.load_state(state["shadow"])
         for role in self.models.keys() & state["models"].keys():
             self.models[role] = EngineModel.from_state(state["models"][role])
         self.fpm.load_state(state["fpm"])

@@ -5,11 +5,13 @@ traffic of a throughput interval.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from headrace.models.known import Known, Unknown
 from headrace.models.profile.rows import iterations
 from headrace.models.reference.planner import ReferencePlanner, Told
+from headrace.models.reference.saved import load_state, to_state
 from headrace.models.reference.settings import Engine, Pool, Seen, Settings, Traffic
 from headrace.schemas.base import AGG, DECODE, Role
 from headrace.schemas.config import PlannerConfig
@@ -27,7 +29,7 @@ LOST_TICKS = 2  # base ticks that its next one may be ahead; more is a clock tha
 
 @dataclass(slots=True)
 class Shadow:
-    """One reference planner. Of a snapshot it is no part: it learns anew after a restart or another configuration."""
+    """One reference planner. Under another configuration it learns anew."""
 
     config: PlannerConfig
     anchor: float  # of our own slots; its intervals begin where ours do
@@ -69,6 +71,21 @@ class Shadow:
         told = self.planner.tick(due_at, self._seen(views, fresh, traffic))
         self.next_at = told.schedule.at
         return {role: _opinion(told, role) for role in views}
+
+    def to_state(self) -> dict[str, Any]:
+        """JSON-able."""
+        return {
+            "next_at": self.next_at,
+            "observed": None if self.observed is None else asdict(self.observed),
+            "taught": sorted(self.taught),
+            "planner": to_state(self.planner),
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Raises KeyError, TypeError or ValueError where it is none of `to_state` under the same configuration."""
+        self.next_at, self.taught = state["next_at"], set(state["taught"])
+        self.observed = None if state["observed"] is None else Observation(**state["observed"])
+        load_state(self.planner, state["planner"])
 
     def _interval_start(self, due_at: float) -> float:
         """Where the interval began that `due_at` falls into, or ends."""

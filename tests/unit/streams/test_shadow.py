@@ -2,9 +2,11 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from world import DGD, MIXED_LOADS, PREFILL_SIZES, Said, Stage, decode_s, held, mixed_s, prefill_s, queued
 
+from headrace.schemas.config import planner_config
 from headrace.schemas.engine_profiles import EngineProfiles, RoleProfile
 from headrace.schemas.errors import ConfigError
 from headrace.schemas.profile import EngineProfile, PrefillProfile
@@ -87,12 +89,11 @@ def test_our_own_words_are_the_same_with_it_and_without() -> None:
 def both_loops(**config: Any) -> Stage:
     return Stage.of(
         shadow_reference=True,
-        load_predictor="constant",
+        **{"load_predictor": "constant", **config},
         enable_load_scaling=True,
         throughput_adjustment_interval_seconds=30,
         ttft_ms=500,
         itl_ms=50,
-        **config,
     )
 
 
@@ -115,12 +116,36 @@ def test_an_interval_without_traffic_is_told_as_one() -> None:
     assert opinion(said[-1], "prefill").throughput_reason == "no_traffic_data"
 
 
-def test_a_restart_and_another_configuration_begin_it_anew() -> None:
+@pytest.mark.parametrize("predictor", ["constant", "kalman", "prophet"])
+def test_after_a_restart_it_goes_on_as_it_would_have(predictor: str) -> None:
+    pytest.importorskip(predictor if predictor == "prophet" else "numpy", reason="the extra prophet is not installed")
+    s = both_loops(load_predictor=predictor)
+    for end in (30.0, 60.0, 90.0):
+        watch(s, 4, queue=0, kv=5000)
+        s.traffic(end - 30.0, end, round(10 * end))
+        watch(s, 0, queue=0, kv=5000)
+    s.traffic(90.0, 100.0, 1000)
+    restored = Stage(Planner.restore(s.planner.snapshot()), dict(s.counters))
+    for each in (s, restored):
+        each.traffic(100.0, 120.0, 2000)
+    assert [x.records for x in watch(s, 12, 4000, 9000)] == [x.records for x in watch(restored, 12, 4000, 9000)]
+
+
+def test_another_configuration_begins_it_anew() -> None:
     s = shadowed()
     watch(s, 6, queue=0, kv=5000)
-    restored = Stage(Planner.restore(s.planner.snapshot()), s.counters)
+    config = planner_config({**msgspec.to_builtins(s.planner.config), "ttft_ms": 101.0})
+    restored = Stage(Planner.restore(s.planner.snapshot(), config), s.counters)
     said = watch(restored, 0, queue=4000, kv=5000)
     assert opinion(said[-1], "prefill").load_reason == "insufficient_data"
+
+
+def test_a_snapshot_without_it_can_be_restored_with_it() -> None:
+    s = Stage.load(load_predictor="constant")
+    watch(s, 2, queue=0, kv=5000)
+    config = planner_config({**msgspec.to_builtins(s.planner.config), "shadow_reference": True})
+    restored = Stage(Planner.restore(s.planner.snapshot(), config), s.counters)
+    assert opinion(watch(restored, 0, queue=0, kv=5000)[-1], "prefill").floor == 1
 
 
 def test_a_clock_that_was_set_back_does_not_silence_it() -> None:
