@@ -19,7 +19,7 @@ from headrace.schemas.errors import ConfigError
 
 Mode = Literal["disagg", "prefill", "decode", "agg"]
 Target = Literal["throughput", "latency", "load", "sla"]
-Policy = Literal["reference", "queue_aware", "correction"]
+Policy = Literal["reference", "queue_aware", "correction", "reference_exact"]
 Positive = Annotated[float, Meta(gt=0.0, le=1e9)]
 Replicas = Annotated[int, Meta(ge=0, le=100_000)]
 Gpus = Annotated[int, Meta(ge=-10_000_000, le=10_000_000)]
@@ -74,7 +74,7 @@ class PlannerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     decode_engine_num_gpu: ReplicaGpus | None = None  # the same, aggregated or not
     max_throughput_scaling_replicas: Step = 8  # the farthest step of one forecast
 
-    capacity_policy: Policy = "queue_aware"  # with target `sla`; `reference`: floors, and one replica at a time
+    capacity_policy: Policy = "queue_aware"  # see docs/scaling.md; `reference`: floors, and one replica at a time
     queue_late_share: Annotated[float, Meta(gt=0.0, lt=1.0)] = 0.03  # of requests that may wait past the TTFT target
     queue_batch_deviations: Annotated[float, Meta(ge=0.0, le=10.0)] = 0.9  # standard deviations that a batch may swell
     scale_down_window_seconds: Positive = 120.0  # of less demand before anything shrinks; twice the start-up at least
@@ -138,6 +138,11 @@ class PlannerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     def correction(self) -> bool:
         """Is the throughput loop that of Dynamo 0.4: profiles, and how far off they were?"""
         return self.capacity_policy == "correction"
+
+    @property
+    def reference_exact(self) -> bool:
+        """Is decided what Dynamo's planner would decide, its mistakes included?"""
+        return self.capacity_policy == "reference_exact"
 
     @property
     def load_loop(self) -> bool:

@@ -13,6 +13,7 @@ from headrace.models.profile.rows import iterations
 from headrace.models.reference.planner import ReferencePlanner, Told
 from headrace.models.reference.saved import load_state, to_state
 from headrace.models.reference.settings import Engine, Pool, Seen, Settings, Traffic
+from headrace.models.scaling.verdict import Verdict
 from headrace.schemas.base import AGG, DECODE, Role
 from headrace.schemas.config import PlannerConfig
 from headrace.schemas.engine_profiles import RoleProfile
@@ -44,7 +45,7 @@ class Shadow:
     @classmethod
     def of(cls, config: PlannerConfig, anchor: float) -> "Shadow | None":
         """None where the configuration asks for none. Raises ConfigError where its predictor's extra is missing."""
-        return cls(config, anchor) if config.shadow_reference else None
+        return cls(config, anchor) if config.shadow_reference or config.reference_exact else None
 
     def observe(self, observed: Known[Observation] | Unknown) -> None:
         """The traffic of a throughput interval of ours that has just ended."""
@@ -123,6 +124,13 @@ class Shadow:
             return None
         seconds = self.config.throughput_adjustment_interval_seconds
         return Traffic(seconds, seen.requests_per_s * seconds, seen.isl or 0.0, seen.osl or 0.0, *rates)
+
+
+def as_verdicts(opinions: Mapping[Role, ReferenceOpinion]) -> tuple[dict[Role, Verdict], dict[Role, Verdict]]:
+    """Its opinions in the place of our own load and throughput loop: `capacity_policy: reference_exact`."""
+    load = {role: Verdict(o.target, Reason(o.load_reason), o.estimated) for role, o in opinions.items()}
+    throughput = {role: Verdict(o.target, Reason(o.throughput_reason)) for role, o in opinions.items()}
+    return load, throughput
 
 
 def _fpm(prefills: int, prefill_tokens: int, decodes: int, decode_kv_tokens: int, wall_time_s: float) -> Fpm:

@@ -18,6 +18,7 @@ from headrace.streams.agents.propose import own_proposal, own_verdicts
 from headrace.streams.agents.queue_aware import Scene
 from headrace.streams.agents.reconcile import Opinions, RolePlan, reconcile
 from headrace.streams.agents.report import Findings, forecast_numbers, reasons_of, role_report
+from headrace.streams.agents.shadow import as_verdicts
 from headrace.streams.agents.view import RoleView, look
 
 NOTHING: Mapping[Role, Verdict] = {}
@@ -57,11 +58,10 @@ def run_tick(memory: Memory, now: float) -> list[Record]:
         _run_throughput(tick)
     if "load" in tick.loops:
         _run_load(tick)
-    if memory.shadow is not None:
-        memory.shadow.know_beforehand(memory.profiles.known)
-        tick.reference = memory.shadow.run(tick.due_at, tick.views, memory.fpm, memory.traffic, now)
+    _ask_reference(tick)
     config = memory.config
-    floors = {role: None if config.queue_aware else memory.throughput.floor(role, now) for role in tick.views}
+    no_floor = config.queue_aware or config.reference_exact
+    floors = {role: None if no_floor else memory.throughput.floor(role, now) for role in tick.views}
     verdicts = own_verdicts(config, tick.views, tick.load, tick.throughput, floors)
     tick.own = own_proposal(config, memory.dgd, now, verdicts)
     proposals = [*([tick.own] if tick.own else []), *memory.proposals.live(now)]
@@ -117,6 +117,8 @@ def _run_throughput(tick: Tick) -> None:
         memory.shadow.observe(observed)
     tick.prediction = memory.forecast.predict(memory.dgd, tick.now, observed, memory.traffic)
     memory.prediction = memory.forecast.best(tick.prediction, tick.now)
+    if memory.config.reference_exact:
+        return
     if memory.config.correction:
         sized = memory.correction.run(observed, memory.prediction, tick.views)
         tick.throughput = memory.throughput.settle(sized, tick.views, tick.now)
@@ -138,6 +140,8 @@ def _run_load(tick: Tick) -> None:
     for role, view in tick.views.items():
         if view.idle:
             memory.models[role].idle(len(view.engines))
+    if memory.config.reference_exact:
+        return
     sized = memory.config.queue_aware
     if not sized or memory.queue.blind(_live_prediction(tick), tick.now):
         outstanding = memory.ledger.outstanding is not None
@@ -156,6 +160,17 @@ def _live_prediction(tick: Tick) -> Prediction | None:
     """The prediction of the last throughput run, until it expires."""
     p = tick.memory.prediction
     return p if p is not None and tick.memory.config.throughput_loop and tick.now < p.expires_at else None
+
+
+def _ask_reference(tick: Tick) -> None:
+    """What the reference planner would have said, where somebody wants to know; it may be who decides."""
+    memory = tick.memory
+    if memory.shadow is None:
+        return
+    memory.shadow.know_beforehand(memory.profiles.known)
+    tick.reference = memory.shadow.run(tick.due_at, tick.views, memory.fpm, memory.traffic, tick.now)
+    if memory.config.reference_exact:
+        tick.load, tick.throughput = as_verdicts(tick.reference)
 
 
 def _decide(tick: Tick, plans: Mapping[Role, RolePlan]) -> Decision | None:

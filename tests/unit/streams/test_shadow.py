@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from world import DGD, MIXED_LOADS, PREFILL_SIZES, Said, Stage, decode_s, held, mixed_s, prefill_s, queued
+from world import DGD, MIXED_LOADS, PREFILL_SIZES, Said, Stage, decode_s, held, mixed_s, prefill_s, proposal, queued
 
 from headrace.schemas.config import planner_config
 from headrace.schemas.engine_profiles import EngineProfiles, RoleProfile
@@ -180,6 +180,35 @@ def test_aggregated_workers_are_judged_as_one_role() -> None:
         said = s.tick()
     assert opinion(said, "agg").target == 2
     assert opinion(said, "agg").load_reason == "scale_up"
+
+
+def test_it_may_decide_in_our_place() -> None:
+    s = Stage.load(capacity_policy="reference_exact", load_predictor="constant", ttft_ms=12)
+    said = watch(s, 6, queue=0, kv=5000)
+    first = next(x for x in said if x.decision is not None)
+    assert first.role("prefill").load_reason == "scale_up"  # idle engines whose lone prompt misses the SLA
+    assert first.role("prefill").target == opinion(first, "prefill").target == 3
+
+
+def test_in_our_place_its_floors_are_its_own() -> None:
+    s = both_loops(capacity_policy="reference_exact", load_min_observations=4)
+    watch(s, 4, queue=0, kv=5000, fleet=1)
+    s.traffic(0.0, 30.0, 12_000)
+    said = watch(s, 0, queue=0, kv=5000, fleet=1)
+    assert said[-1].role("prefill").target == 10  # 400 requests/s, 40 an engine
+    assert said[-1].role("decode").throughput_reason == "set_lower_bound"
+    assert said[-1].role("decode").target == opinion(said[-1], "decode").floor
+
+
+def test_what_it_decides_in_our_place_is_within_our_bounds() -> None:
+    s = both_loops(capacity_policy="reference_exact", load_min_observations=4, max_gpu_budget=8)
+    s.give(proposal("AT_MOST", decode=3), 0.0)
+    watch(s, 4, queue=0, kv=5000, fleet=1)
+    s.traffic(0.0, 30.0, 12_000)
+    said = watch(s, 0, queue=0, kv=5000, fleet=1)
+    assert said[-1].targets is not None
+    assert said[-1].targets["decode"] <= 3
+    assert sum(said[-1].targets.values()) <= 8
 
 
 def test_a_forecaster_that_it_lacks_is_its_lightest_one() -> None:
