@@ -34,7 +34,7 @@ def reference_notes(theirs: Mapping[str, Any]) -> Iterator[str]:
     for name, value in theirs.items():
         key = REFERENCE_KEYS[name]
         if value == key.default:
-            at_default.append(name)
+            at_default += [] if key.here.startswith("used as") else [name]
             continue
         ignored = key.refused(value)
         yield f"{name}: {key.here}" + (f"; ignored, for this planner only advises: {ignored}" if ignored else "")

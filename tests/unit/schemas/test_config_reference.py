@@ -182,7 +182,8 @@ def test_a_configuration_at_the_defaults_of_the_reference_gets_one_line_about_al
     raw = {name: key.default for name, key in REFERENCE_KEYS.items() if "." not in name}
     notes = [note for note in notes_of(raw) if "load_predictor" not in note and "capacity_policy" not in note]
     assert len(notes) == 1
-    assert notes[0].startswith("accepted without effect: environment, namespace, backend")
+    assert notes[0].startswith("accepted without effect: environment, backend")
+    assert "namespace" not in notes[0].replace("global_planner_namespace", "")  # it is used
 
 
 def test_a_key_that_was_set_to_something_is_told_what_stands_in_its_place():
