@@ -74,7 +74,7 @@ upgrade: $(DEV) ## the same, with the newest versions that pyproject.toml allows
 	@PATH="$(CURDIR)/$(BIN):$$PATH" tools/lock.sh --upgrade
 
 clean: ## remove everything that make made
-	rm -rf $(VENV) .venv-mutants .mutants.sqlite build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(DEMO): requirements/build.lock requirements/demo.lock pyproject.toml tools/venv.sh

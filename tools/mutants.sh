@@ -3,20 +3,20 @@
 # Usage: tools/mutants.sh [folder or file ...]     default: both packages. What is committed is mutated, in a copy.
 #
 # OPERATORS  regular expression of cosmic-ray's operators. Default: core/NumberReplacer, every number, one up and one down
-# SESSION    file with the results, default .mutants.sqlite: a run that was stopped goes on, a finished one is shown again
+# SESSION    file with the results, default .venv/mutants.sqlite: a run that was stopped goes on, a finished one is shown again
 #
 # A mutant meets the tests of its module, then those of its package, then the properties. It costs seconds; all of them
 # together an hour or two.
 set -eu
 cd "$(dirname "$0")/.."
 operators=${OPERATORS:-core/NumberReplacer}
-session=${SESSION:-$PWD/.mutants.sqlite}
+session=${SESSION:-$PWD/.venv/mutants.sqlite}
 root=$PWD
 python=$root/.venv/bin/python
-tools=$root/.venv-mutants
+tools=$root/.venv/mutants
 [ $# -gt 0 ] || set -- models/scaling models/perf
 
-if [ ! -x "$tools/bin/cosmic-ray" ]; then # apart from .venv: nothing else needs what it brings along
+if [ ! -x "$tools/bin/cosmic-ray" ]; then # of its own: nothing else needs what it brings along
     "$python" -m venv "$tools"
     "$tools/bin/python" -m pip --disable-pip-version-check --no-input install --quiet --no-deps --require-hashes \
         -r requirements/mutants.lock
