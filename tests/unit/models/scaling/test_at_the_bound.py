@@ -146,3 +146,9 @@ def test_slow_engines_and_little_demand_are_engines_and_demand():
     """Below one request a second, as with reasoning models of minutes per answer."""
     slow = Capacity(requests_per_s=0.1, batch=1, ttft_s=None, itl_s=0.01, meets_sla=True)
     assert throughput_verdicts(0.2, {DECODE: slow}, {DECODE: 0})[DECODE].replicas == 2
+
+
+def test_an_engine_that_serves_nothing_is_not_known():
+    """A division by its capacity would be one by zero."""
+    nothing = Capacity(requests_per_s=0.0, batch=1, ttft_s=None, itl_s=0.01, meets_sla=False)
+    assert throughput_verdicts(0.2, {DECODE: nothing}, {DECODE: 0})[DECODE].reason is Reason.MODEL_NOT_READY
