@@ -41,20 +41,23 @@ REFUSED = [
 ]
 
 
-def learned(*rows: tuple[float, ...]) -> EngineModel:
+def learned(row: tuple[float, ...], times: int) -> EngineModel:
+    """Few rows and many are sifted in two ways, by one rule."""
     model = EngineModel()
-    model.learn(*([row[i] for row in rows] for i in range(5)))
+    model.learn(*([value] * times for value in row))
     return model
 
 
+@pytest.mark.parametrize("times", [1, 100])
 @pytest.mark.parametrize("row", BELIEVED)
-def test_a_row_at_the_bound_is_learned_from(row):
-    assert learned(row).revision == 1
+def test_a_row_at_the_bound_is_learned_from(row, times):
+    assert learned(row, times).revision == times
 
 
+@pytest.mark.parametrize("times", [1, 100])
 @pytest.mark.parametrize("row", REFUSED)
-def test_a_row_beyond_the_bound_is_not(row):
-    assert learned(row).revision == 0
+def test_a_row_beyond_the_bound_is_not(row, times):
+    assert learned(row, times).revision == 0
 
 
 # -- means ---------------------------------------------------------------------------------------------------------

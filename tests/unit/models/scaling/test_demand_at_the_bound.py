@@ -1,0 +1,68 @@
+"""What arrives, at the bounds: how few prompts tell a spread, how wide one is believed, what an empty part means."""
+
+import msgspec
+import pytest
+from world import window
+
+from headrace.models.scaling.demand import Slice, lengths, rate, slice_of, spread
+from headrace.schemas.traffic import Distribution
+
+
+def prompts(mean: float, bounds: list[float], counts: list[int]) -> Slice:
+    """A window of ten seconds with these prompts, the last count beyond the last bound."""
+    isl = Distribution(count=sum(counts), mean=mean, bounds=bounds, counts=counts)
+    found = slice_of(msgspec.structs.replace(window(0, 10, sum(counts)), isl=isl))
+    assert found is not None
+    return found
+
+
+def test_thirty_prompts_tell_a_spread_and_29_do_not():
+    assert spread([prompts(1000.0, [1000.0, 2000.0], [15, 15, 0])]) == pytest.approx(0.25)
+    assert spread([prompts(1000.0, [1000.0, 2000.0], [15, 14, 0])]) is None
+
+
+def test_a_spread_is_believed_up_to_sixteen():
+    assert spread([prompts(10.0, [20.0, 180.0], [90, 10, 0])]) == pytest.approx((90 * 100.0 + 10 * 1e4) / 1e4 - 1.0)
+    assert spread([prompts(10.0, [20.0, 1980.0], [90, 10, 0])]) == 16.0
+
+
+def test_buckets_that_say_less_than_the_mean_are_no_negative_spread():
+    assert spread([prompts(900.0, [1000.0, 2000.0], [40, 0, 0])]) == 0.0
+
+
+def test_a_prompt_beyond_the_last_bound_counts_as_that_bound():
+    found = prompts(2000.0, [1000.0, 2000.0], [0, 0, 40])
+    assert found.isl_squares == 40 * 2000.0**2
+
+
+def test_lengths_below_one_are_lengths():
+    """Of a unit that is not a token: thousands of them."""
+    assert spread([prompts(0.016, [0.02, 0.04], [28, 12, 0])]) == pytest.approx(
+        (28 * 0.01**2 + 12 * 0.03**2) / 40 / 0.016**2 - 1.0
+    )
+
+
+def test_a_histogram_without_bounds_or_counts_has_no_squares():
+    assert prompts(1000.0, [], []).isl_squares == 0.0
+    assert prompts(1000.0, [1000.0], [0, 0]).isl_squares == 0.0
+
+
+def test_a_length_that_nobody_counted_is_none_and_a_single_one_is():
+    nobody = slice_of(window(0, 10, 0))
+    assert nobody is not None
+    assert (nobody.isl_count, nobody.isl_sum, nobody.osl_count, nobody.osl_sum) == (0, 0.0, 0, 0.0)
+    one = slice_of(window(0, 10, 1, isl=0.5, osl=0.25))
+    assert one is not None
+    assert lengths([one, nobody]) == (0.5, 0.25)
+
+
+def test_a_rate_counts_windows_that_ended_after_since_up_to_until():
+    kept = [Slice(end, 0.5, n, 0, 0.0, 0.0, 0, 0.0) for end, n in ((10.0, 1), (20.0, 2), (30.0, 4))]
+    assert rate(kept, since=10.0, until=20.0) == 4.0
+    assert rate(kept, since=20.0) == 8.0
+    assert rate(kept, since=30.0) is None
+
+
+def test_a_window_that_ends_when_it_begins_is_none():
+    assert slice_of(window(10, 10, 5)) is None
+    assert slice_of(window(10, 11, 5)) is not None
