@@ -83,16 +83,16 @@ def fresh_prefix() -> str:
 class Broker:
     """One node, broker and controller, in a directory of its own. Its ports stay the same over restarts."""
 
-    def __init__(self, directory: Path, node: int, ports: tuple[int, int], settings: Mapping[str, object]) -> None:
+    def __init__(self, directory: Path, node: int, ports: Mapping[str, int], settings: Mapping[str, object]) -> None:
         self.directory = directory
         self.node = node
-        self.port, self.controller_port = ports
+        self.ports = ports  # by listener
         self.settings = settings
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def address(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return f"127.0.0.1:{self.ports['PLAINTEXT']}"
 
     @property
     def pid(self) -> int:
@@ -198,16 +198,29 @@ class KafkaCluster:
 
 @contextmanager
 def kafka_cluster(
-    store: Path, size: int = 3, *, settings: Mapping[str, object] = {}, format_options: tuple[str, ...] = ()
+    store: Path,
+    size: int = 3,
+    *,
+    listeners: Mapping[str, str] = {},
+    settings: Mapping[str, object] = {},
+    format_options: tuple[str, ...] = (),
 ) -> Iterator[KafkaCluster]:
-    """So many brokers for the length of a block. `settings` go over the defaults; listeners may refer to PORT."""
+    """So many brokers for the length of a block.
+
+    `listeners` are more ways in besides PLAINTEXT, name -> protocol; `settings` go over the defaults.
+    """
     kafka_jars()
-    ports = _free_ports(2 * size)
-    pairs = [(ports[2 * i], ports[2 * i + 1]) for i in range(size)]
-    voters = ",".join(f"{i + 1}@127.0.0.1:{controller}" for i, (_, controller) in enumerate(pairs))
+    protocols = {"PLAINTEXT": "PLAINTEXT", **listeners, "CONTROLLER": "PLAINTEXT"}
+    free = iter(_free_ports(size * len(protocols)))
+    ports = [{name: next(free) for name in protocols} for _ in range(size)]
+    shared = {
+        "controller.quorum.voters": ",".join(f"{i + 1}@127.0.0.1:{p['CONTROLLER']}" for i, p in enumerate(ports)),
+        "listener.security.protocol.map": ",".join(f"{name}:{kind}" for name, kind in protocols.items()),
+        **_settings(size),
+    }
     brokers = [
-        Broker(store / f"kafka{i + 1}", i + 1, pair, _settings(pair, voters, size, settings))
-        for i, pair in enumerate(pairs)
+        Broker(store / f"kafka{i + 1}", i + 1, p, {**shared, "listeners": _listeners(p), **settings})
+        for i, p in enumerate(ports)
     ]
     brokers[0].format(*format_options)
     for broker in brokers[1:]:
@@ -222,20 +235,20 @@ def kafka_cluster(
 
 
 @contextmanager
-def kafka_server(store: Path, **options: object) -> Iterator[KafkaCluster]:
+def kafka_server(store: Path, **settings: object) -> Iterator[KafkaCluster]:
     """A single broker for the length of a block."""
-    with kafka_cluster(store, 1, settings=options) as cluster:
+    with kafka_cluster(store, 1, settings=settings) as cluster:
         yield cluster
 
 
-def _settings(ports: tuple[int, int], voters: str, size: int, over: Mapping[str, object]) -> dict[str, object]:
-    port, controller_port = ports
-    given: dict[str, object] = {
+def _listeners(ports: Mapping[str, int]) -> str:
+    return ",".join(f"{name}://127.0.0.1:{port}" for name, port in ports.items())
+
+
+def _settings(size: int) -> dict[str, object]:
+    return {
         "process.roles": "broker,controller",
-        "controller.quorum.voters": voters,
         "controller.listener.names": "CONTROLLER",
-        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "default.replication.factor": size,
         "min.insync.replicas": min(2, size),
         "offsets.topic.replication.factor": size,
@@ -253,10 +266,8 @@ def _settings(ports: tuple[int, int], voters: str, size: int, over: Mapping[str,
         "log.initial.task.delay.ms": 300,
         "broker.session.timeout.ms": 3000,
         "broker.heartbeat.interval.ms": 500,
-        "controlled.shutdown.enable": "true",
+        "replica.lag.time.max.ms": 5000,
     }
-    given |= over
-    return {name: str(value).replace("PORT", str(port)) for name, value in given.items()}
 
 
 def _java(*arguments: str) -> list[str]:
