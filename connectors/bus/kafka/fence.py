@@ -16,7 +16,7 @@ from typing import Any
 from aiokafka import TopicPartition, errors
 from aiokafka.protocol.transaction import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest
 
-from headrace.connectors.bus.kafka.cluster import Cluster, check, passing
+from headrace.connectors.bus.kafka.cluster import ANSWER_S, Cluster, check, passing
 from headrace.connectors.bus.kafka.log import Producer, Stored, append
 from headrace.connectors.bus.kafka.tail import Tail, id_of
 from headrace.schemas.errors import BusError
@@ -26,6 +26,7 @@ from headrace.schemas.errors import BusError
 RENEW_S = 6 * 3600.0
 _TRANSACTION_MS = 10_000  # an empty one that its owner left open is ended by the broker after this
 _LONGEST_WAIT_S = 0.4
+_AGAIN = "it may have been stored: publish it again with the same message id"
 
 
 class NotTheLast(Exception):
@@ -77,26 +78,28 @@ class Fence:
         assert record.key is not None
         loop = asyncio.get_running_loop()
         give_up = loop.time() + self._cluster.options.patience_s
+        settled = True  # what became of each try is known; else its number must not be used again
         try:
             while True:
-                stored = await self._look(tail, place, record, expected)
+                stored = await self._look(tail, record, expected)
                 if stored is not None:
                     return stored
+                if loop.time() > give_up:
+                    raise BusError(f"{_text(record.key)} on {place.topic} could not be stored in time; {_AGAIN}")
                 claim = self._claims.get(fence)
                 if claim is None or loop.time() > claim.taken_at + RENEW_S:
                     await self._claim(fence, place, give_up)
+                    settled = True
                     continue  # somebody may have written until now
-                if (offset := await self._try(fence, claim, place, record)) is not None:
+                settled = False
+                if (offset := await self._try(fence, claim, tail, place, record)) is not None:
+                    settled = True
                     return offset
-                if loop.time() > give_up:
-                    raise BusError(f"{_text(record.key)} on {place.topic} could not be stored: others write it too")
-        except NotTheLast:
-            raise
-        except BaseException:
-            self._claims.pop(fence, None)  # what became of the last try is not known: its number must not be used again
-            raise
+        finally:
+            if not settled:
+                self._claims.pop(fence, None)
 
-    async def _look(self, tail: Tail, place: TopicPartition, record: Stored, expected: int | None) -> int | None:
+    async def _look(self, tail: Tail, record: Stored, expected: int | None) -> int | None:
         """The offset where the record is stored already, or None when it may be. Raises NotTheLast."""
         assert record.key is not None
         await tail.refresh()
@@ -113,10 +116,12 @@ class Fence:
             raise NotTheLast(at)
         return None
 
-    async def _try(self, fence: str, claim: _Claim, place: TopicPartition, record: Stored) -> int | None:
+    async def _try(self, fence: str, claim: _Claim, tail: Tail, place: TopicPartition, record: Stored) -> int | None:
         """Append once; the offset, or None when it must be looked again."""
         try:
             offset = await append(self._cluster, place, claim.producer, record)
+            if offset < tail.end:  # our number was taken, by a try whose answer was lost: that record's offset
+                raise _Overtaken
         except _FENCED:
             del self._claims[fence]
             await self._give_way(fence)
@@ -166,8 +171,11 @@ class Fence:
         return second
 
     async def _initialise(self, fence: str) -> Producer:
+        give_up = asyncio.get_running_loop().time() + ANSWER_S
         while True:
             answer = await self._ask(fence, InitProducerIdRequest(fence, _TRANSACTION_MS))
+            if asyncio.get_running_loop().time() > give_up:
+                break
             if errors.for_code(answer.error_code) is not errors.ConcurrentTransactions:
                 break
             await asyncio.sleep(0.005 + 0.005 * random.random())

@@ -60,6 +60,11 @@ class Tail:
             self._take(record)
         self._end = max(end, self._end)
 
+    @property
+    def end(self) -> int:
+        """Behind the last offset that we know of."""
+        return self._end or 0
+
     def holds(self, message_id: str) -> int | None:
         """The offset of a message that was stored lately."""
         return self._ids.get(message_id)
