@@ -5,7 +5,7 @@ import contextlib
 import os
 import signal
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,10 +24,19 @@ KEYS = ("ml/one", "ml/many", "ml/chain")
 
 
 @pytest.fixture(scope="module")
-def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
-    """Three brokers; a test that ends one starts it again."""
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
     with kafka_cluster(tmp_path_factory.mktemp("kafka"), 3) as cluster:
         yield cluster
+
+
+@pytest.fixture
+def three(brokers: KafkaCluster) -> KafkaCluster:
+    """Three brokers that run."""
+    for broker in brokers.brokers:
+        if not broker.running():
+            broker.start()
+    brokers.wait()
+    return brokers
 
 
 @contextlib.asynccontextmanager
@@ -73,12 +82,13 @@ class Load:
             n = self.acknowledged["ml/one"]
             await self.bus.publish(out(f"{n}", "ml/one", f"one-{n}"))
             self.acknowledged["ml/one"] += 1
+            await asyncio.sleep(0.01)
 
     async def _in_batches(self) -> None:
         while not self.stop.is_set():
             start = self.acknowledged["ml/many"]
-            await self.bus.publish_many([out(f"{i}", "ml/many", f"many-{i}") for i in range(start, start + 50)])
-            self.acknowledged["ml/many"] += 50
+            await self.bus.publish_many([out(f"{i}", "ml/many", f"many-{i}") for i in range(start, start + 20)])
+            self.acknowledged["ml/many"] += 20
             await asyncio.sleep(0.02)
 
     async def _compare_and_append(self) -> None:
@@ -86,9 +96,11 @@ class Load:
         while not self.stop.is_set():
             last = await self.bus.publish(out(f"{self.acknowledged['ml/chain']}", "ml/chain"), expect_last=last)
             self.acknowledged["ml/chain"] += 1
+            await asyncio.sleep(0.01)
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 async def test_every_broker_may_be_killed_once_and_nothing_is_lost_doubled_or_reordered(
     three: KafkaCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -165,12 +177,15 @@ async def test_what_cannot_be_stored_within_the_patience_is_an_error_and_may_be_
         finally:
             for broker in three.brokers:
                 os.kill(broker.pid, signal.SIGCONT)
-        await insist(bus, [out("3", message_id="3")])
+        await insist(lambda: bus.publish(out("4", message_id="4"), expect_last=last))
+        await insist(lambda: bus.publish_many([out("3", message_id="3")]))
+        await bus.publish(out("5"))
         reader = await bus.read(DECISIONS, key=A, after=0)
         found: list[bytes] = []
-        while len(found) < 3:
+        while b"5" not in found:
             found += [m.data for m in await reader.next(timeout=30)]
-        assert sorted(found) == [b"1", b"2", b"3"]
+        assert set(found) == {b"1", b"2", b"3", b"4", b"5"}
+        assert Counter(found)[b"4"] == 1  # 3 may be there twice: the first was in the socket of a broker that hung
 
 
 def place_of(bus: KafkaBus) -> int:
@@ -180,11 +195,14 @@ def place_of(bus: KafkaBus) -> int:
     return partition_of(A, 3)
 
 
-async def insist(bus: KafkaBus, batch: list[Outgoing]) -> None:
+async def insist(attempt: Callable[[], Awaitable[object]]) -> None:
     async with asyncio.timeout(60):
         while True:
             try:
-                return await bus.publish_many(batch)
+                await attempt()
+                return
+            except Fenced:
+                raise
             except BusError:
                 await asyncio.sleep(0.2)
 

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import functools
 import os
+import random
 import re
 import shutil
 import signal
@@ -277,11 +278,15 @@ def _java(*arguments: str) -> list[str]:
 
 
 def _free_ports(wanted: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(wanted)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+    """Ports below those that the system gives to clients: a broker that is down must find its own free when it is back."""
+    found: list[int] = []
+    for port in random.sample(range(20_000, 32_000), 12_000):
+        with socket.socket() as each, contextlib.suppress(OSError):
+            each.bind(("127.0.0.1", port))
+            found.append(port)
+        if len(found) == wanted:
+            return found
+    raise RuntimeError("no free ports between 20000 and 32000")
 
 
 def _listens(address: str) -> bool:

@@ -124,7 +124,7 @@ class KafkaReader:
             max_partition_fetch_bytes=_FETCH_BYTES,
             fetch_max_wait_ms=500,
             request_timeout_ms=int(ANSWER_S * 1000),
-            retry_backoff_ms=50,
+            retry_backoff_ms=100,
             metadata_max_age_ms=30_000,
         )
         try:
