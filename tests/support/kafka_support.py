@@ -278,7 +278,7 @@ def _java(*arguments: str) -> list[str]:
 
 
 def _free_ports(wanted: int) -> list[int]:
-    """Ports below those that the system gives to clients: a broker that is down must find its own free when it is back."""
+    """Ports below those that the system gives to clients: a broker that was down must find its own free again."""
     found: list[int] = []
     for port in random.sample(range(20_000, 32_000), 12_000):
         with socket.socket() as each, contextlib.suppress(OSError):
