@@ -55,3 +55,16 @@ async def test_a_bad_prefix_is_refused() -> None:
     with pytest.raises(ConfigError, match="bus prefix"):
         async with open_bus("nats://broker", prefix="a b"):
             pass
+
+
+async def test_kafka_without_its_client_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.connectors.bus.factory.find_spec", lambda _: None)
+    with pytest.raises(ConfigError, match=r"pip install 'headrace\[kafka\]'"):
+        async with open_bus("kafka://broker"):
+            pass
+
+
+async def test_a_kafka_that_is_not_there_is_an_error_after_the_patience() -> None:
+    with pytest.raises(BusError, match=r"kafka://127.0.0.1:9 could not be reached within 0.3 s"):
+        async with open_bus("kafka://127.0.0.1:9?patience_s=0.3"):
+            pass

@@ -91,6 +91,14 @@ def test_the_image_copies_only_what_the_build_context_holds(root: Path) -> None:
     assert [name for name in copied if not (root / name).exists()] == []
 
 
+def test_kafka_is_the_version_that_the_tests_run_on(root: Path, compose: dict[str, Any]) -> None:
+    pinned = re.search(r"<kafka.version>(.*)</kafka.version>", (root / "tools/kafka/pom.xml").read_text())
+    assert pinned
+    assert compose["services"]["kafka"]["image"] == f"apache/kafka:{pinned[1]}"
+    jars = (root / "tools/kafka/checksums.sha256").read_text().split()[1::2]
+    assert f"kafka_2.13-{pinned[1]}.jar" in jars
+
+
 def test_the_image_does_not_run_as_root(root: Path) -> None:
     last_stage = (root / "deploy/Dockerfile").read_text().rpartition("\nFROM ")[2]
     assert re.search(r"^USER [1-9]\d*$", last_stage, re.MULTILINE)
