@@ -27,6 +27,7 @@ from headrace.schemas.errors import ConfigError
 from headrace.streams.settings_file import read_file
 
 PREFIX = "HEADRACE_"
+DEFAULT_DGD = "default/main"
 Positive = Annotated[float, Meta(gt=0.0, le=86_400.0)]
 AtLeastOne = Annotated[int, Meta(ge=1, le=10_000)]
 
@@ -107,8 +108,18 @@ class MetricsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     address: str = "127.0.0.1"
 
 
+class ShardSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How processes with one configuration share its DGDs. All of them must have the same values."""
+
+    partitions: Annotated[int, Meta(ge=1, le=4096)] = 64
+    lease_seconds: Annotated[float, Meta(ge=0.5, le=300.0)] = 3.0  # of silence, after which others take over
+    group: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}$(?!\n)")] | None = None  # default: by the DGDs
+
+
 class Edges(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    dgd: DgdName = "default/main"
+    dgd: DgdName = DEFAULT_DGD
+    dgds: dict[str, dict[str, Any] | None] = {}  # more of them: name or pattern -> what differs from the top
+    shards: ShardSettings = ShardSettings()
     bus: BusSettings = BusSettings()
     sources: SourceSettings = SourceSettings()
     executor: ExecutorSettings | None = None
@@ -145,6 +156,8 @@ def settings(raw: Mapping[str, Any], path: str | None = None) -> Settings:
     named = {key: value for key, value in raw.items() if key in SECTIONS}
     if isinstance(named.get("bus"), str):
         named["bus"] = {"url": named["bus"]}
+    if isinstance(named.get("dgds"), list):
+        named["dgds"] = {str(name): {} for name in named["dgds"]}
     try:
         edges = msgspec.convert(named, Edges)
     except msgspec.ValidationError as e:
@@ -180,7 +193,7 @@ def load(
     if isinstance(raw.get("bus"), str):
         raw["bus"] = {"url": raw["bus"]}
     for name, value in {**_from_environment(environ), **(overrides or {})}.items():
-        _put(raw, name, value)
+        put(raw, name, value)
     return settings(raw, path)
 
 
@@ -198,7 +211,8 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     return found
 
 
-def _put(raw: dict[str, Any], dotted: str, value: Any) -> None:
+def put(raw: dict[str, Any], dotted: str, value: Any) -> None:
+    """Set a key in a raw configuration, under whichever of its spellings it stands there."""
     *sections, name = dotted.split(".")
     place = raw
     for section in sections:
@@ -252,6 +266,7 @@ SECTION_STRUCTS: dict[str, type[msgspec.Struct]] = {
     "sources.replay": ReplaySettings,
     "executor": ExecutorSettings,
     "clock": ClockSettings,
+    "shards": ShardSettings,
     "metrics": MetricsSettings,
     "scheduling": Scheduling,
     "scheduling.gateway": Gateway,

@@ -1,6 +1,6 @@
 """What Headrace asks of a bus. The in-memory bus, NATS JetStream and Kafka pass the same contract tests."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -106,13 +106,23 @@ class Bus(Protocol):
         A position beyond the end is one of a stream that was lost: then all that is kept is read.
         """
 
+    async def read_keys(self, stream: Stream, keys: Collection[str], after: int) -> Reader:
+        """Read some keys of a stream from after a position, in one order; otherwise as `read`."""
+
     async def last(self, stream: Stream, key: str) -> Message | None:
         """The newest message of a key, or None."""
+
+    async def keys(self, stream: Stream) -> set[str]:
+        """The keys of which the stream keeps a message."""
 
     async def info(self, stream: Stream) -> StreamInfo: ...
 
     @property
     def connected(self) -> bool: ...
+
+    @property
+    def one_order(self) -> bool:
+        """Do messages of all keys of a stream come in the order of their positions? Then readers can be shared."""
 
 
 def split_key(key: str) -> tuple[str, str]:

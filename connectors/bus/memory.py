@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from headrace.connectors.bus.base import (
     MAX_MESSAGE_BYTES,
@@ -96,16 +96,24 @@ class MemoryBus:
         await asyncio.sleep(0)
 
     async def read(self, stream: Stream, *, key: str | None = None, after: int | None = None) -> Reader:
+        return self._read(stream, None if key is None else (key,), after)
+
+    async def read_keys(self, stream: Stream, keys: Collection[str], after: int) -> Reader:
+        if not keys:
+            raise BusError(f"keys of {stream.name} to read: at least one is needed")
+        return self._read(stream, keys, after)
+
+    def _read(self, stream: Stream, keys: Collection[str] | None, after: int | None) -> Reader:
         self._check()
         log = self.broker.log(stream.name)
-        if key is not None:
+        for key in keys or ():
             split_key(key)
         end = log.next_position - 1
         if after is None:
             after = end
         elif after > end:  # a position of a log that is gone
             after = 0
-        reader = MemoryReader(self.broker, log, key, after)
+        reader = MemoryReader(self.broker, log, keys, after)
         self._readers.add(reader)
         reader.on_close = self._readers.discard
         return reader
@@ -115,9 +123,17 @@ class MemoryBus:
         split_key(key)
         return self.broker.log(stream.name).last(key)
 
+    async def keys(self, stream: Stream) -> set[str]:
+        self._check()
+        return self.broker.log(stream.name).keys()
+
     async def info(self, stream: Stream) -> StreamInfo:
         self._check()
         return self.broker.log(stream.name).info()
+
+    @property
+    def one_order(self) -> bool:
+        return True
 
     @property
     def connected(self) -> bool:
@@ -137,10 +153,10 @@ class MemoryBus:
 class MemoryReader:
     """Reads the broker's log itself, so nothing is buffered and a slow reader costs nothing."""
 
-    def __init__(self, broker: MemoryBroker, log: MemoryLog, key: str | None, after: int) -> None:
+    def __init__(self, broker: MemoryBroker, log: MemoryLog, keys: Collection[str] | None, after: int) -> None:
         self._broker = broker
         self._log = log
-        self._key = key
+        self._keys = None if keys is None else frozenset(keys)
         self._position = after
         self._closed = False
         self._arrived = asyncio.Event()
@@ -168,7 +184,7 @@ class MemoryReader:
     def _take(self, limit: int) -> list[Message]:
         if self._closed or not self._broker.available:
             return []
-        found = self._log.after(self._position, limit, self._key)
+        found = self._log.after(self._position, limit, self._keys)
         if len(found) == limit:
             self._position = found[-1].position
         else:  # all of it was looked at, other keys too

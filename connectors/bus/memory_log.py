@@ -3,7 +3,7 @@
 import asyncio
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from headrace.connectors.bus.base import DUPLICATE_WINDOW_S, Message, Outgoing, StreamInfo
 from headrace.schemas.errors import Fenced
@@ -67,12 +67,12 @@ class MemoryLog:
         self.wake()
         return message.position
 
-    def after(self, position: int, limit: int, key: str | None) -> list[Message]:
-        """Up to `limit` kept messages behind a position."""
+    def after(self, position: int, limit: int, keys: Collection[str] | None) -> list[Message]:
+        """Up to `limit` kept messages behind a position, of some keys or of all."""
         self._trim()
         found: list[Message] = []
         for i in range(bisect_right(self._messages, position, lo=self._head, key=_position), len(self._messages)):
-            if key is None or self._messages[i].key == key:
+            if keys is None or self._messages[i].key in keys:
                 found.append(self._messages[i])
                 if len(found) == limit:
                     break
@@ -81,6 +81,10 @@ class MemoryLog:
     def last(self, key: str) -> Message | None:
         self._trim()
         return self._last.get(key)
+
+    def keys(self) -> set[str]:
+        self._trim()
+        return set(self._last)
 
     def info(self) -> StreamInfo:
         self._trim()

@@ -65,10 +65,14 @@ def check(file: str, sets: tuple[str, ...], print_: bool) -> None:
 
 def check_parts(settings: Settings) -> None:
     """Build every part that the settings name, without starting it. Raises ConfigError as the part does."""
+    from headrace.streams.fleet import Fleet
     from headrace.streams.planner import Planner
     from headrace.streams.simulation import cluster_config, simulation_settings
 
     edges = settings.edges
+    fleet = Fleet.of(settings)
+    for dgd in fleet.names:
+        Planner(fleet.settings_of(dgd).planner, dgd)
     Planner(settings.planner, edges.dgd)  # a forecaster may be unknown, or its extra missing
     _check_bus(settings)
     _check_sources(settings)

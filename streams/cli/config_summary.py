@@ -5,14 +5,17 @@ from collections.abc import Iterator
 from headrace.schemas.config import PlannerConfig
 from headrace.streams.cli.config import without_userinfo
 from headrace.streams.cli.connect import store_of
+from headrace.streams.fleet import Fleet
 from headrace.streams.settings import BusSettings, ExecutorSettings, Settings
+
+FEW = 5  # DGDs that are named one by one
 
 
 def summary(settings: Settings) -> Iterator[tuple[str, str]]:
     """Pairs of a heading and what to say under it."""
     planner, edges = settings.planner, settings.edges
     advisory = "; advisory: decisions are published and nobody shall act on them" if planner.advisory else ""
-    yield "plans", f"{edges.dgd}, mode {planner.mode}: {', '.join(planner.roles)}{advisory}"
+    yield "plans", f"{whom(Fleet.of(settings))}, mode {planner.mode}: {', '.join(planner.roles)}{advisory}"
     yield "target", _target(planner)
     yield "loops", f"{' and '.join(_loops(planner))}; base tick {planner.base_tick_seconds:g} s"
     yield "budget", _budget(planner)
@@ -23,6 +26,12 @@ def summary(settings: Settings) -> Iterator[tuple[str, str]]:
         yield "metrics", f"http://{edges.metrics.address}:{edges.metrics.port}/metrics"
     if edges.clock.speed != 1.0:
         yield "clock", f"{edges.clock.speed:g} times the wall clock"
+
+
+def whom(fleet: Fleet) -> str:
+    """DGDs by name, as long as there are few, and patterns."""
+    names = list(fleet.names) if len(fleet.names) <= FEW else [f"{len(fleet.names)} DGDs"]
+    return ", ".join((*names, *fleet.patterns))
 
 
 def _target(c: PlannerConfig) -> str:
@@ -60,7 +69,9 @@ def _sources(settings: Settings) -> Iterator[str]:
     s = settings.edges.sources
     if s.dynamo_fpm is not None:
         where = "the bus's server" if s.dynamo_fpm.url is None else without_userinfo(s.dynamo_fpm.url)
-        yield f"FPM events of Dynamo's namespace {settings.dynamo_namespace} on {where}"
+        many = s.dynamo_fpm.namespace is None and Fleet.of(settings).alone is None
+        namespace = "that each DGD's name is" if many else settings.dynamo_namespace
+        yield f"FPM events of Dynamo's namespace {namespace} on {where}"
     if s.frontend is not None:
         urls = ", ".join(without_userinfo(url) for url in s.frontend.urls)
         yield f"frontends {urls} every {s.frontend.interval_seconds:g} s"

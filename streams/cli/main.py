@@ -7,11 +7,12 @@ from typing import Any
 import click
 
 from headrace import __version__
-from headrace.schemas.errors import BusError, ConfigError, Fenced, HeadraceError
+from headrace.schemas.errors import BusError, ConfigError, HeadraceError
 
 COMMANDS = {
     "demo": ("headrace.streams.cli.demo", "See it plan: a simulated hour in about two minutes."),
-    "run": ("headrace.streams.cli.run", "Run the planner of a DGD, with its sources, on a bus."),
+    "run": ("headrace.streams.cli.run", "Run the planners of DGDs, with their sources, on a bus."),
+    "shards": ("headrace.streams.cli.shards", "Show which process plans what, and how far behind it is."),
     "simulate": ("headrace.streams.cli.simulate", "Plan a trace on a virtual clock: goodput, GPU-hours, fixed fleets."),
     "profile": ("headrace.streams.cli.profile", "Show what was measured of engines before they serve."),
     "forecast": ("headrace.streams.cli.forecast", "Judge forecasters on recorded load, and recommend one."),
@@ -21,7 +22,7 @@ COMMANDS = {
     "config": ("headrace.streams.cli.config", "Check a configuration file."),
     "schema": ("headrace.streams.cli.schema", "Print the schema of a record."),
 }
-EXIT_CONFIG, EXIT_BUS, EXIT_FENCED, EXIT_OTHER = 2, 3, 4, 1
+EXIT_CONFIG, EXIT_BUS, EXIT_OTHER = 2, 3, 1
 
 
 class Lazy(click.Group):
@@ -81,7 +82,7 @@ def main(args: list[str] | None = None) -> None:
 
 
 def _exit_code(e: HeadraceError) -> int:
-    for kind, code in ((ConfigError, EXIT_CONFIG), (Fenced, EXIT_FENCED), (BusError, EXIT_BUS)):
+    for kind, code in ((ConfigError, EXIT_CONFIG), (BusError, EXIT_BUS)):
         if isinstance(e, kind):
             return code
     return EXIT_OTHER

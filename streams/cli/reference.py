@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from headrace.streams.cli.main import EXIT_BUS, EXIT_CONFIG, EXIT_FENCED, EXIT_OTHER, cli
+from headrace.streams.cli.main import EXIT_BUS, EXIT_CONFIG, EXIT_OTHER, cli
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
 WIDTH = 100
@@ -30,7 +30,6 @@ program behind its pipe ends, and in peace on Ctrl-C or SIGTERM.
 | {EXIT_OTHER} | something was refused or failed; stderr says what |
 | {EXIT_CONFIG} | the configuration or the command line is wrong; stderr names the key, the rule and the remedy |
 | {EXIT_BUS} | the bus cannot be reached, or refused |
-| {EXIT_FENCED} | another planner has taken the deployment over |
 | 130 | interrupted |
 """
 

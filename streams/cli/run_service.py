@@ -4,24 +4,32 @@ import asyncio
 import logging
 import os
 import sys
+from typing import TYPE_CHECKING
 
 from rich.logging import RichHandler
 
 from headrace.schemas.base import Record
 from headrace.schemas.codec import encode
 from headrace.schemas.decision import Decision
-from headrace.schemas.errors import Fenced
 from headrace.schemas.streams import STREAMS
 from headrace.schemas.tick_report import TickReport
 from headrace.streams.cli.config import check_parts
+from headrace.streams.cli.config_summary import whom
 from headrace.streams.cli.config_warnings import warnings
 from headrace.streams.cli.connect import Client, open_bus, run_until_stopped
 from headrace.streams.cli.options import Where
+from headrace.streams.fleet import Fleet
 from headrace.streams.runtime.clock import ScaledClock
+from headrace.streams.runtime.groups import run_together
 from headrace.streams.runtime.metrics import PlannerMetrics
 from headrace.streams.settings import ClockSettings, MetricsSettings, Settings, load
 
+if TYPE_CHECKING:
+    from headrace.streams.runtime.health import Health
+
 log = logging.getLogger("headrace")
+
+LONGEST_STOP_S = 10.0  # more than what the service takes for its own stop
 
 
 def run(where: Where, *, advisory: bool, verbose: bool) -> None:
@@ -57,31 +65,31 @@ def clock_of(s: ClockSettings) -> ScaledClock:
 
 
 async def _serve(settings: Settings, stop: asyncio.Event) -> None:
-    from headrace.streams.runtime.service import serve
+    from headrace.streams.runtime.health import Health
+    from headrace.streams.runtime.service import Service
 
     clock = clock_of(settings.edges.clock)
     async with open_bus(settings, Client("planner", serve=True, clock=clock.now)) as records:
         await records.bus.ensure(STREAMS.values())
         _banner(settings, records.bus)
         say_oddities(settings)
-        metrics = _metrics(settings.edges.metrics)
+        metrics = PlannerMetrics()
 
         def on_tick(said: list[Record]) -> None:
             metrics.take(said)
             _say(said)
 
-        try:
-            await serve(settings, records, stop, clock=clock, on_tick=on_tick)
-        except Fenced as e:
-            raise Fenced(f"{e}. Another planner runs for this DGD: stop one of the two.") from e
+        service = Service(settings, records, clock, on_tick, metrics.forget)
+        health = Health(service)
+        metrics.registry.register(health)
+        _pages(settings.edges.metrics, metrics, health)
+        await run_together([service.run(stop), health.run(stop)], stop, LONGEST_STOP_S)
 
 
-def _metrics(s: MetricsSettings) -> PlannerMetrics:
-    metrics = PlannerMetrics()
+def _pages(s: MetricsSettings, metrics: PlannerMetrics, health: "Health") -> None:
     if s.port:
-        metrics.serve(s.port, s.address)
-        log.info("metrics on http://%s:%d/metrics", s.address, s.port)
-    return metrics
+        metrics.serve(s.port, s.address, {"/livez": health.alive, "/readyz": health.ready})
+        log.info("metrics on http://%s:%d/metrics, health on /livez and /readyz", s.address, s.port)
 
 
 def _banner(settings: Settings, bus: object) -> None:
@@ -90,7 +98,7 @@ def _banner(settings: Settings, bus: object) -> None:
     where = getattr(getattr(bus, "options", None), "address", edges.bus.url)
     log.info(
         "%s: mode %s, target %s, loops %s, a tick every %g s%s; bus %s",
-        edges.dgd,
+        whom(Fleet.of(settings)),
         planner.mode,
         planner.optimization_target,
         " and ".join(loops),
@@ -114,12 +122,14 @@ def _say(records: list[Record]) -> None:
                 f"{role} {record.previous.get(role, '?')} -> {n} ({record.reasons.get(role, '')})"
                 for role, n in sorted(record.targets.items())
             )
-            log.info("decision %d%s: %s", record.decision_id, " (advisory)" if record.advisory else "", moves)
+            log.info(
+                "%s: decision %d%s: %s", record.dgd, record.decision_id, " (advisory)" if record.advisory else "", moves
+            )
         elif isinstance(record, TickReport):
             for note in record.notes:
-                log.debug("tick %d: %s", record.tick, note)
+                log.debug("%s: tick %d: %s", record.dgd, record.tick, note)
             reasons = ", ".join(f"{role} {r.current} {r.reason}" for role, r in sorted(record.roles.items()))
-            log.debug("tick %d: %s", record.tick, reasons)
+            log.debug("%s: tick %d: %s", record.dgd, record.tick, reasons)
 
 
 def _replay(settings: Settings) -> None:

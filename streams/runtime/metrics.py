@@ -4,15 +4,15 @@ What is unknown is NaN, never the last value. See docs/metrics.md for the list.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from prometheus_client import CollectorRegistry, Counter, Enum, Gauge, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Enum, Gauge
 
 from headrace.schemas.base import Record
 from headrace.schemas.decision import Decision
-from headrace.schemas.errors import ConfigError
 from headrace.schemas.reasons import Reason
 from headrace.schemas.tick_report import RoleReport, TickReport
+from headrace.streams.runtime.web import Page, serve_pages
 
 PREFIX = "headrace_planner"
 UNKNOWN = math.nan
@@ -72,6 +72,9 @@ class PlannerMetrics:
         self._outstanding = self._gauge("decision_outstanding", "1 while a decision waits for its ack")
         self._epoch = self._gauge("epoch", "Epoch of this owner")
         self._inputs = self._gauge("input_records", "Input counters since the planner's birth", "kind")
+        self._others: list[Gauge | Counter] = [
+            self._ticks, self._lateness, self._decisions, self._outstanding, self._epoch, self._inputs, self._gpu_hours,
+        ]  # fmt: skip
 
     def _gauge(self, name: str, what: str, *labels: str) -> Gauge:
         return Gauge(f"{PREFIX}_{name}", what, ["dgd", *labels], registry=self.registry)
@@ -115,14 +118,27 @@ class PlannerMetrics:
         self._held[dgd, role] = at, 0.0 if report.current is None or each is None else report.current * each, hours
         self._gpu_hours.labels(dgd, role).set(hours)
 
-    def serve(self, port: int, address: str = "127.0.0.1") -> None:
-        """Serve `/metrics` in a thread of its own. Raises ConfigError when the port cannot be had."""
-        try:
-            start_http_server(port, address, registry=self.registry)
-        except OSError as e:
-            raise ConfigError(
-                f"metrics port {port} on {address}: {e}; set PLANNER_PROMETHEUS_PORT to a free one, or 0"
-            ) from e
+    def forget(self, dgd: str) -> None:
+        """Show a DGD no more: another process plans it now."""
+        self._held = {(name, role): held for (name, role), held in self._held.items() if name != dgd}
+        for metric in (*self._gauges.values(), *self._roles.values(), *self._reasons.values(), *self._others):
+            for labels in _label_values(metric, dgd):
+                metric.remove(*labels)
+
+    def serve(self, port: int, address: str = "127.0.0.1", pages: Mapping[str, Page] | None = None) -> None:
+        """Serve `/metrics`, and other pages, in a thread. Raises ConfigError when the port cannot be had."""
+        serve_pages(self.registry, pages or {}, port, address)
+
+
+def _label_values(metric: Gauge | Counter | Enum, dgd: str) -> set[tuple[str, ...]]:
+    """The values of the labels under which a metric shows a DGD."""
+    names = ("dgd", "role", "kind", "advisory")  # in this order, where a metric has them
+    found = set()
+    for family in metric.collect():
+        for sample in family.samples:
+            if sample.labels.get("dgd") == dgd:
+                found.add(tuple(sample.labels[name] for name in names if name in sample.labels))
+    return found
 
 
 def _role_values(r: RoleReport, loops: Sequence[str]) -> dict[str, float | None]:

@@ -8,6 +8,7 @@ next start; a crash before it is as if the tick had not been. So a stop may brea
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,6 +45,7 @@ class NodeOptions:
 
     on_tick: Callable[[list[Record]], None] | None = None
     catch_up_s: float = 30.0  # patience for reading the tail at start
+    starting: AbstractAsyncContextManager[Any] = field(default_factory=nullcontext)  # held while it recovers
 
 
 @dataclass(slots=True)
@@ -56,6 +58,7 @@ class PlannerNode:
     clock: Clock
     options: NodeOptions = field(default_factory=NodeOptions)
     planner: Planner = field(init=False)
+    planning: bool = False  # it has taken over
     positions: dict[str, int] = field(default_factory=dict)  # stream -> last position taken in
     _writer: Writer = field(init=False)
     _readers: list[tuple[Stream, RecordReader]] = field(default_factory=list)
@@ -77,7 +80,9 @@ class PlannerNode:
             working.result()
 
     async def _work(self, stop: asyncio.Event) -> None:
-        await self._take_over()
+        async with self.options.starting:
+            await self._take_over()
+        self.planning = True
         tasks = [asyncio.create_task(self._read(stream, reader)) for stream, reader in self._readers]
         tasks.append(asyncio.create_task(self._tick_until(stop)))
         try:

@@ -491,3 +491,39 @@ async def test_a_reader_that_is_cancelled_while_it_waits_loses_nothing(bus: Bus)
             assert texts(got[0]) == [f"{i}"]  # type: ignore[arg-type]  # a list of messages
         else:
             assert texts(await reader.next(timeout=5)) == [f"{i}"]
+
+
+async def test_some_keys_are_read_from_a_position_and_in_one_order_where_there_is_one(bus: Bus) -> None:
+    names = ("a/one", "a/two", "a/three")
+    for n in range(30):
+        await bus.publish(out(f"{n}", key=names[n % 3]))
+    reader = await bus.read_keys(LOG, ["a/one", "a/three"], 0)
+    found = await read(reader, 20)
+    for key in ("a/one", "a/three"):
+        assert [int(m.data) for m in found if m.key == key] == list(range(names.index(key), 30, 3))
+    if bus.one_order:
+        assert [int(m.data) for m in found] == [n for n in range(30) if n % 3 != 1]
+    after = max(m.position for m in found if int(m.data) < 15)
+    behind = await bus.read_keys(LOG, ["a/two"], after)
+    seen = [int(m.data) for m in await read(await bus.read(LOG, key="a/two", after=after), 5)]
+    assert [int(m.data) for m in await read(behind, 5)] == seen
+    await bus.publish(out("later", key="a/two"))
+    assert [m.data for m in await read(behind, 1)] == [b"later"]
+    with pytest.raises(BusError, match="at least one"):
+        await bus.read_keys(LOG, [], 0)
+
+
+async def test_a_stream_tells_which_keys_it_holds(bus: Bus) -> None:
+    assert await bus.keys(LAST) == set()
+    keys = {"a/b", "équipe/modèle", "ml/llama.v2", "x%/y"}
+    for key in sorted(keys) * 2:
+        await bus.publish(out("1", key=key, stream="inventory"))
+    assert await bus.keys(LAST) == keys
+    assert await bus.keys(LOG) == set()
+
+
+async def test_a_bus_that_is_not_open_reads_no_keys(connect: Connect) -> None:
+    opened = await connect()
+    await opened.close()
+    with pytest.raises(BusError):
+        await opened.keys(LAST)

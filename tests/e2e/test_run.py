@@ -21,7 +21,7 @@ from headrace.schemas.ack import AckStatus, DecisionAck
 from headrace.schemas.fpm import TOPIC, FpmEnvelope, encode_envelope, encode_fpm
 from headrace.schemas.streams import ACKS, DECISIONS, INVENTORY, TICKS
 from headrace.schemas.tick_report import TickReport
-from headrace.streams.cli.main import EXIT_BUS, EXIT_FENCED
+from headrace.streams.cli.main import EXIT_BUS
 from headrace.streams.demo.processes import free_port
 
 
@@ -78,28 +78,35 @@ async def test_a_planner_that_is_started_again_goes_on_with_the_next_id(town: To
     assert sorted({d.epoch for d in decisions}) in ([1, 2], [1, 2, 3])
 
 
-async def test_of_two_planners_the_older_ends_with_its_own_exit_code_and_one_line(town: Town) -> None:
+async def test_of_two_planners_the_second_stands_by_until_the_first_is_stopped(town: Town) -> None:
     town.configure()
-    older = town.run()
+    first = town.run()
     town.site.says("planner", "planning in epoch 1")
-    newer = town.site.start("newer", "run", "-c", "planner.yaml")
-    assert older.wait(30) == EXIT_FENCED
-    last = town.site.log("planner").splitlines()[-1]
-    assert last.startswith(f"headrace: {DGD} on state: ")
-    assert last.endswith("Another planner runs for this DGD: stop one of the two.")
-    assert newer.poll() is None
-    assert town.site.stop(newer) == 0
+    second = town.site.start("second", "run", "-c", "planner.yaml")
+    town.site.says("second", "standing by")
+    assert first.poll() is None
+    assert town.site.stop(first) == 0
+    town.site.says("second", "planning in epoch 2")
+    assert town.site.stop(second) == 0
 
 
-async def test_of_two_planners_that_start_at_once_one_stays(town: Town) -> None:
+async def test_of_two_planners_that_start_at_once_one_plans_and_the_other_takes_over_when_it_is_killed(
+    town: Town,
+) -> None:
     town.configure()
-    both = [town.site.start(f"planner{i}", "run", "-c", "planner.yaml") for i in range(2)]
-    town.site.until(lambda: any(p.poll() is not None for p in both), lambda: town.site.log("planner0"))
+    names = ["planner0", "planner1"]
+    both = [town.site.start(name, "run", "-c", "planner.yaml") for name in names]
+
+    def planning() -> list[bool]:
+        return ["planning in epoch" in town.site.log(name) for name in names]
+
+    town.site.until(lambda: any(planning()), lambda: [town.site.log(name) for name in names])
     await asyncio.sleep(1.0)
-    codes = sorted((p.poll() for p in both), key=lambda code: code is None)
-    assert codes == [EXIT_FENCED, None]
-    (stays,) = [p for p in both if p.poll() is None]
-    assert town.site.stop(stays) == 0
+    assert sum(planning()) == 1
+    owner = planning().index(True)
+    both[owner].kill()
+    town.site.says(names[1 - owner], "planning in epoch 2")
+    assert town.site.stop(both[1 - owner]) == 0
 
 
 @pytest.mark.slow

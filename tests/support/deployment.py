@@ -40,6 +40,7 @@ PLANNER = {
     "load_adjustment_interval_seconds": 5,
     "max_gpu_budget": 96,
     "ack_timeout_seconds": 600,
+    "shards": {"lease_seconds": 0.5},
 }
 LOAD = LoadSpec(
     shape="sine", duration_s=3600, requests_per_s=2, peak_requests_per_s=20, period_s=240, isl_mean=2000, osl_mean=300

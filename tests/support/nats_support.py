@@ -55,6 +55,7 @@ class Proxy:
         self._writers: set[asyncio.StreamWriter] = set()
         self._pumps: set[asyncio.Task[None]] = set()
         self.deaf = False  # what the server says does not arrive
+        self.refuse = False  # nobody gets through
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
@@ -77,6 +78,9 @@ class Proxy:
             writer.transport.abort()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self.refuse:
+            writer.transport.abort()
+            return
         try:
             from_server, to_server = await asyncio.open_connection("127.0.0.1", self._port)
         except OSError:

@@ -1,7 +1,7 @@
 """The bus on Kafka: connection, topics, publisher and readers put together."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from aiokafka import TopicPartition, errors
 
@@ -19,6 +19,8 @@ from headrace.schemas.cloudevents import from_kafka
 from headrace.schemas.errors import BusError
 from headrace.schemas.streams import Stream
 
+LOOK_S = 2.0  # of silence, with messages that do not come
+
 
 class KafkaBus:
     """A bus on the Kafka cluster at a URL, or as the options say. `prefix` begins every topic."""
@@ -30,6 +32,10 @@ class KafkaBus:
         self._topics = Topics(self._cluster, self._names)
         self._publisher = Publisher(self._cluster, self._topics, self._names)
         self._readers: set[KafkaReader] = set()
+        self._looking = asyncio.Lock()
+        self._keys_readers: dict[str, Reader] = {}
+        self._keys: dict[str, set[str]] = {}
+        self._seen: dict[tuple[str, int], int] = {}  # (stream, partition) -> position up to which keys are known
 
     async def open(self) -> None:
         await self._cluster.open()
@@ -49,7 +55,15 @@ class KafkaBus:
         await self._publisher.publish_many(batch)
 
     async def read(self, stream: Stream, *, key: str | None = None, after: int | None = None) -> Reader:
-        reader = KafkaReader(self._cluster, self._topics, self._names, stream, key)
+        return await self._read(stream, () if key is None else (key,), after)
+
+    async def read_keys(self, stream: Stream, keys: Collection[str], after: int) -> Reader:
+        if not keys:
+            raise BusError(f"keys of {stream.name} to read: at least one is needed")
+        return await self._read(stream, keys, after)
+
+    async def _read(self, stream: Stream, keys: Collection[str], after: int | None) -> Reader:
+        reader = KafkaReader(self._cluster, self._topics, self._names, stream, keys)
         await reader.start(after)
         self._readers.add(reader)
         reader.on_close = self._readers.discard
@@ -66,6 +80,31 @@ class KafkaBus:
         position = position_of(place.partition, record.offset, partitions)
         return Message(stream.name, key, position, record.data, from_kafka(headers), record.time_ms / 1000)
 
+    async def keys(self, stream: Stream) -> set[str]:
+        """Kafka has no list of them: the topic is read, the first time from its beginning, later what is new."""
+        async with self._looking:
+            reader = self._keys_readers.get(stream.name)
+            if reader is None:
+                reader = self._keys_readers[stream.name] = await self.read(stream, after=0)
+                self._keys[stream.name] = set()
+            found, newest = self._keys[stream.name], await self._ends(stream)
+            while any(end > self._seen.get(place, 0) for place, end in newest.items()):
+                messages = await reader.next(timeout=LOOK_S)
+                found.update(m.key for m in messages)
+                for m in messages:
+                    place = (stream.name, (m.position - 1) % len(newest))
+                    self._seen[place] = m.position
+                if not messages:
+                    break  # the rest was compacted away, or are marks of the broker
+            return set(found)
+
+    async def _ends(self, stream: Stream) -> dict[tuple[str, int], int]:
+        """The last position in each partition of a stream."""
+        partitions = await self._topics.partitions(stream.name)
+        topic = self._names.topic(stream.name)
+        ends = await asyncio.gather(*(self._offset(TopicPartition(topic, n), END) for n in range(partitions)))
+        return {(stream.name, n): position_of(n, end - 1, partitions) for n, end in enumerate(ends) if end > 0}
+
     async def info(self, stream: Stream) -> StreamInfo:
         partitions = await self._topics.partitions(stream.name)
         topic = self._names.topic(stream.name)
@@ -80,6 +119,10 @@ class KafkaBus:
             first_position=min((position_of(n, first, partitions) for n, first, _ in kept), default=last + 1),
             last_position=last,
         )
+
+    @property
+    def one_order(self) -> bool:
+        return False  # within a partition only
 
     @property
     def connected(self) -> bool:

@@ -4,7 +4,7 @@ import asyncio
 import heapq
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition, errors
@@ -28,18 +28,20 @@ _RETRY_S = 0.2
 
 
 class KafkaReader:
-    """Reads all partitions of a stream, or the one of a key.
+    """Reads all partitions of a stream, or those of some keys.
 
     Whole streams come in order within each partition, and by time between them.
     """
 
-    def __init__(self, cluster: Cluster, topics: Topics, names: Names, stream: Stream, key: str | None) -> None:
+    def __init__(
+        self, cluster: Cluster, topics: Topics, names: Names, stream: Stream, keys: Collection[str] = ()
+    ) -> None:
         self._cluster = cluster
         self._topics = topics
         self._stream = stream
         self._topic = names.topic(stream.name)
-        self._key = key
-        self._key_bytes = None if key is None else key_bytes(key)
+        self._keys = frozenset(keys)
+        self._key_bytes = frozenset(map(key_bytes, keys))
         self._partitions = 0
         self._next: dict[TopicPartition, int] = {}  # the offset to read next
         self._until: dict[TopicPartition, int] = {}  # of a stream of last values: where it ended when we began
@@ -55,7 +57,7 @@ class KafkaReader:
     async def start(self, after: int | None) -> None:
         """Begin to read. Raises BusError when there is no such stream."""
         self._partitions = await self._topics.partitions(self._stream.name)
-        which = range(self._partitions) if self._key is None else (partition_of(self._key, self._partitions),)
+        which = sorted({partition_of(key, self._partitions) for key in self._keys}) or range(self._partitions)
         ends = await self._ends([TopicPartition(self._topic, number) for number in which])
         starts = {p: ends[p] if after is None else offset_after(after, p.partition, self._partitions) for p in ends}
         lost = all(starts[place] > end for place, end in ends.items())
@@ -153,7 +155,7 @@ class KafkaReader:
 
     def _put(self, record: Any) -> None:
         place = TopicPartition(record.topic, record.partition)
-        if self._key_bytes is not None and record.key != self._key_bytes:
+        if self._key_bytes and record.key not in self._key_bytes:
             return
         message = self._message(record)
         if record.offset < self._until.get(place, 0):

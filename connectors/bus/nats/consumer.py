@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from nats import errors
@@ -29,8 +29,8 @@ class Sink(Protocol):
     def put(self, position: int, stored_at: float, message: Msg) -> None: ...
 
 
-def config_of(after: int, subject: str | None) -> Json:
-    """The configuration of a consumer that delivers what comes behind a position, of one subject or of all."""
+def config_of(after: int, subjects: Sequence[str]) -> Json:
+    """The configuration of a consumer that delivers what comes behind a position, of some subjects or of all."""
     config: Json = {
         "deliver_policy": "by_start_sequence",
         "opt_start_seq": after + 1,
@@ -43,7 +43,9 @@ def config_of(after: int, subject: str | None) -> Json:
         "mem_storage": True,
         "num_replicas": 1,
     }
-    return config if subject is None else {**config, "filter_subject": subject}
+    if len(subjects) == 1:
+        return {**config, "filter_subject": subjects[0]}
+    return {**config, "filter_subjects": list(subjects)} if subjects else config
 
 
 class Consumer:

@@ -1,12 +1,12 @@
 """What publisher and readers share."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.connectors.bus.nats.api import JetStreamApi
 from headrace.connectors.bus.nats.connection import Connection
 from headrace.connectors.bus.nats.options import NatsOptions
 from headrace.connectors.bus.nats.streams import Streams
-from headrace.connectors.bus.nats.subjects import Subjects
+from headrace.connectors.bus.nats.subjects import BucketSubjects, Subjects
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +18,11 @@ class Link:
     streams: Streams
     subjects: Subjects
     patience_s: float
+
+    def bucket(self) -> "Link":
+        """The same connection, where every stream is a key-value bucket."""
+        subjects = BucketSubjects(self.subjects.prefix)
+        return replace(self, subjects=subjects, streams=Streams(self.api, subjects, self.streams.replicas))
 
 
 def link(options: NatsOptions, prefix: str) -> Link:

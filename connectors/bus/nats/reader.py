@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from nats import errors
 from nats.aio.msg import Msg
@@ -57,15 +57,15 @@ class Buffer:
 
 
 class NatsReader:
-    """Reads one stream, or one subject of it."""
+    """Reads one stream, or the subjects of some keys of it."""
 
-    def __init__(self, link: Link, stream: str, key: str | None) -> None:
+    def __init__(self, link: Link, stream: str, keys: Collection[str] = ()) -> None:
         self._connection = link.connection
         self._api = link.api
         self._streams = link.streams
         self._stream = stream
         self._name = link.subjects.stream_name(stream)
-        self._subject = None if key is None else link.subjects.subject(stream, key)
+        self._subjects = sorted({link.subjects.subject(stream, key) for key in keys})
         self._created = ""  # when the stream was: another time is another stream, with positions of its own
         self._buffer = Buffer(stream)
         self._consumer: Consumer | None = None
@@ -119,7 +119,7 @@ class NatsReader:
             consumer = self._consumer = Consumer(session, self._buffer)
             try:
                 self._check_position(await self._api.once(session, f"STREAM.INFO.{self._name}"))
-                await consumer.start(self._api, self._name, config_of(self._buffer.position, self._subject))
+                await consumer.start(self._api, self._name, config_of(self._buffer.position, self._subjects))
                 why = await consumer.doubt()
             except JetStreamError as e:
                 why = f"{e}"

@@ -7,7 +7,7 @@ from nats.aio.msg import Msg
 
 from headrace.connectors.bus.base import DUPLICATE_WINDOW_S, StreamInfo
 from headrace.connectors.bus.nats.api import STREAM_NOT_FOUND, JetStreamApi, JetStreamError, Json, NoResponders, status
-from headrace.connectors.bus.nats.subjects import Subjects
+from headrace.connectors.bus.nats.subjects import Subjects, key_of
 from headrace.schemas.errors import BusError
 from headrace.schemas.streams import MiB, Stream
 
@@ -34,6 +34,7 @@ def limits_of(stream: Stream, subjects: Subjects) -> Json:
         "max_msgs_per_subject": 1 if stream.last_only else _UNLIMITED,
         "duplicate_window": int(window * _NANOSECONDS),
         "allow_direct": True,
+        **subjects.settings(stream),
     }
 
 
@@ -43,7 +44,7 @@ class Streams:
     def __init__(self, api: JetStreamApi, subjects: Subjects, replicas: int | None) -> None:
         self._api = api
         self._subjects = subjects
-        self._replicas = replicas
+        self.replicas = replicas
         self._ensured: dict[str, Stream] = {}
 
     async def ensure(self, stream: Stream) -> None:
@@ -94,6 +95,23 @@ class Streams:
             keys=state.get("num_subjects", 0),
         )
 
+    async def keys(self, stream: str) -> set[str]:
+        """The keys that have messages. Raises BusError when there is no such stream.
+
+        Asked of the stream's description: nats-py's `keys()` of a bucket leaves a consumer behind at every call.
+        """
+        name, found = self._subjects.stream_name(stream), set[str]()
+        while True:
+            body = {"subjects_filter": self._subjects.all_of(stream), "offset": len(found)}
+            try:
+                info = await self._api.request(f"STREAM.INFO.{name}", body)
+            except JetStreamError as e:
+                raise BusError(f"stream {name}: {e}; call ensure, or check the bus's prefix") from e
+            page = info["state"].get("subjects") or {}
+            found.update(map(key_of, page))
+            if not page or len(found) >= info.get("total", 0):
+                return found
+
     async def newest(self, stream: str, key: str) -> Msg | None:
         """The newest message of a key by a direct get, or None. Raises BusError when there is no such stream."""
         name = self._subjects.stream_name(stream)
@@ -107,7 +125,7 @@ class Streams:
         raise BusError(f"stream {name} does not answer direct gets: call ensure, which allows them")
 
     async def _create(self, name: str, stream: Stream, limits: Json) -> bool:
-        config = {"name": name, "description": stream.what, "num_replicas": self._replicas or 1, **limits}
+        config = {"name": name, "description": stream.what, "num_replicas": self.replicas or 1, **limits}
         if stream.in_memory:
             config["first_seq"] = int(time.time() * 1e6)  # positions rise even when the server forgot the stream
         try:

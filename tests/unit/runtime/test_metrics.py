@@ -109,3 +109,13 @@ def test_what_starts_and_what_has_no_room_are_metrics() -> None:
     assert value(metrics, "unschedulable_replicas", role="decode") == 1
     metrics.take([report(role=RoleReport(current=3, known={"starting": 0.0}))])
     assert value(metrics, "unschedulable_replicas", role="decode") == 0
+
+
+def test_a_dgd_that_another_plans_now_is_shown_no_more() -> None:
+    metrics = PlannerMetrics()
+    metrics.take([report(loops=["load"], role=RoleReport(current=1, load_reason="scale_up")), decision(0)])
+    other = msgspec.structs.replace(report(role=RoleReport(current=2)), dgd="other/one")
+    metrics.take([other])
+    metrics.forget(DGD)
+    shown = {s.labels.get("dgd") for family in metrics.registry.collect() for s in family.samples}
+    assert shown == {"other/one"}
