@@ -75,9 +75,8 @@ class PlannerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     max_throughput_scaling_replicas: Step = 8  # the farthest step of one forecast
 
     capacity_policy: Policy = "queue_aware"  # see docs/scaling.md; `reference`: floors, and one replica at a time
-    queue_late_share: Annotated[float, Meta(gt=0.0, lt=1.0)] = 0.03  # of requests that may wait past the TTFT target
-    queue_batch_deviations: Annotated[float, Meta(ge=0.0, le=10.0)] = 0.9  # standard deviations that a batch may swell
-    scale_down_window_seconds: Positive = 120.0  # of less demand before anything shrinks; twice the start-up at least
+    queue_late_share: Annotated[float, Meta(gt=0.0, lt=1.0)] = 0.3  # of requests that may miss, at the planned demand
+    scale_down_window_seconds: Positive = 60.0  # of less demand before anything shrinks; twice the start-up at least
 
     no_correction: bool = False  # policy `correction` believes the profiles alone (Dynamo 0.4: --no-correction)
     correction_most_growth: Annotated[float, Meta(ge=1.0, le=100.0)] = 2.0  # times what the profiles alone ask for

@@ -2,12 +2,15 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 import msgspec
 
 from headrace.schemas.traffic import Distribution, TrafficWindow
 
 SPREAD_KNOWN_AT = 30  # prompts, below which their spread is anybody's guess
+PAIRS_KNOWN_AT = 10
+WILDEST = 50.0  # index of dispersion; more is a jump, not noise
 WIDEST = 16.0  # squared coefficient of variation; a histogram's open end knows no better
 
 
@@ -40,6 +43,49 @@ def rate(slices: Sequence[Slice], since: float, until: float = math.inf) -> floa
     return sum(s.requests for s in mine) / seconds if seconds > 0 else None
 
 
+def dispersion(slices: Sequence[Slice]) -> float | None:
+    """Index of dispersion of arrivals, variance over mean of the counts of windows; 1 for a Poisson stream.
+
+    From neighbouring windows, (n2/t2 - n1/t1)^2 t1 t2 / (n1 + n2), which for independent counts is the index on average
+    and in which a slow rise or fall cancels out (von Neumann's successive differences, 1941). Within 0 and `WILDEST`;
+    None with fewer than `PAIRS_KNOWN_AT` pairs of windows with arrivals.
+    """
+    found = []
+    for a, b in pairwise(slices):
+        if a.requests + b.requests and a.seconds > 0 and b.seconds > 0:
+            step = b.requests / b.seconds - a.requests / a.seconds
+            found.append(step**2 * a.seconds * b.seconds / (a.requests + b.requests))
+    return min(WILDEST, sum(found) / len(found)) if len(found) >= PAIRS_KNOWN_AT else None
+
+
+def merged(slices: Sequence[Slice], seconds: float) -> list[Slice]:
+    """Neighbouring slices put together until each covers at least `seconds`; an old rest that does not is dropped."""
+    found: list[Slice] = []
+    part: list[Slice] = []
+    covered = 0.0
+    for s in reversed(slices):
+        part.append(s)
+        covered += s.seconds
+        if covered >= seconds:
+            found.append(_sum(part))
+            part, covered = [], 0.0
+    return found[::-1]
+
+
+def trend(slices: Sequence[Slice], now: float, window_s: float, dispersion: float) -> float:
+    """Requests/s that the rate rises or falls per second, as far as it is more than noise.
+
+    The step between the means of the last two windows of `window_s`, shrunk by its share of signal: step^2 over
+    step^2 + its variance if nothing had changed (an empirical-Bayes shrinkage, James and Stein 1961). 0 if unknown.
+    """
+    late, early = rate(slices, now - window_s), rate(slices, now - 2 * window_s, now - window_s)
+    if late is None or early is None:
+        return 0.0
+    step = late - early
+    noise = max(1.0, dispersion) * (late + early) / window_s
+    return step / window_s * step**2 / (step**2 + noise) if step else 0.0
+
+
 def lengths(slices: Iterable[Slice]) -> tuple[float, float] | None:
     """Mean input and output length in tokens; None when nobody measured any."""
     kept = list(slices)
@@ -57,6 +103,20 @@ def spread(slices: Iterable[Slice]) -> float | None:
         return None
     mean = total / count
     return min(WIDEST, max(0.0, sum(s.isl_squares for s in kept) / count / mean**2 - 1.0))
+
+
+def _sum(part: Sequence[Slice]) -> Slice:
+    """One slice of several, the newest first."""
+    return Slice(
+        end=part[0].end,
+        seconds=sum(p.seconds for p in part),
+        requests=sum(p.requests for p in part),
+        isl_count=sum(p.isl_count for p in part),
+        isl_sum=sum(p.isl_sum for p in part),
+        isl_squares=sum(p.isl_squares for p in part),
+        osl_count=sum(p.osl_count for p in part),
+        osl_sum=sum(p.osl_sum for p in part),
+    )
 
 
 def _sums(d: Distribution | None) -> tuple[int, float]:

@@ -3,28 +3,33 @@
 Waiting: an engine is a queue G/G/1. At utilisation r a request waits with probability r, and if it does, for
 S (ca2 + cs2) / 2 / (1 - r) seconds on average, S being its service time; the wait is taken as exponential. Sources:
 Kingman 1962; Allen and Cunneen, in Hall, Queueing Methods, 1991. Engines do not share a queue: a router that takes them
-in turn gives each every Nth request, which evens random arrivals out (ca2 = 1/N) but pools nothing.
+in turn gives each every Nth request, which evens arrivals of dispersion I out (ca2 = I/N) but pools nothing.
 
-Crowding: requests in decode are a Poisson number around Little's mean, so a batch of b on average is now and then
-b + z sqrt(b): the square-root rule of staffing (Halfin and Whitt 1981). Iteration time rises with the batch, and the
-batch with iteration time, so the mean is the fixed point of both.
+Crowding: requests in decode vary around Little's mean like arrivals over one stay, so a batch of b on average is now
+and then b + z sqrt(I b): the square-root rule of staffing (Halfin and Whitt 1981). Iteration time rises with the batch,
+and the batch with iteration time, so the mean is the fixed point of both.
 """
 
 import math
 from dataclasses import dataclass
+from statistics import NormalDist
 
 from headrace.models.perf.latency import EngineLimits, cached_share
-from headrace.models.perf.line import Line
+from headrace.models.perf.line import FLOOR_S, Line
 
 MOST = 100_000  # engines
+FELT = (
+    2.0 / math.e
+)  # variance that the mean over one stay keeps where correlation decays over one: 2 (x - 1 + e^-x), x = 1
 FULL = 0.98  # utilisation above which a queue has no useful steady state
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What must be served: arrivals in requests/s, mean lengths in tokens, and how unequal prompts are.
+    """What must be served: arrivals in requests/s, mean lengths in tokens, and how unequal both are.
 
-    `isl_cv2` is the squared coefficient of variation of prompt lengths; 1 where it is unknown.
+    `isl_cv2` is the squared coefficient of variation of prompt lengths; 1 where it is unknown. `dispersion` is the
+    variance over the mean of the arrivals in `dispersion_s` seconds: 1 for a Poisson stream, more for bursts.
     """
 
     requests_per_s: float
@@ -33,6 +38,16 @@ class Demand:
     isl_cv2: float = 1.0
     kv_hit_rate: float | None = None
     accept_length: float = 1.0
+    dispersion: float = 1.0
+    dispersion_s: float = 5.0
+
+    def dispersion_over(self, seconds: float) -> float:
+        """The index of dispersion over a shorter time; over almost none every stream is a Poisson one.
+
+        Linear in between, as for bursts of any shape that last longer (Cox and Lewis 1966, the index of dispersion of
+        counts of a Poisson process whose rate varies).
+        """
+        return 1.0 + (self.dispersion - 1.0) * min(1.0, seconds / self.dispersion_s)
 
     @property
     def prompt(self) -> float:
@@ -47,12 +62,16 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """The SLA in seconds, the share of requests that may wait too long, and the spread of a batch in deviations."""
+    """The SLA in seconds, and the share of a role's requests that may miss it."""
 
     ttft_s: float
     itl_s: float
     late_share: float
-    batch_deviations: float
+
+    @property
+    def deviations(self) -> float:
+        """Standard deviations above the mean that a normal variable exceeds with probability `late_share`."""
+        return NormalDist().inv_cdf(1.0 - self.late_share)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +110,20 @@ def prefill_engines(d: Demand, line: Line, t: Targets, backlog_per_s: float = 0.
         return Sizing(engines, d.requests_per_s * service_s / engines, met=False)
     engines = max(1, math.ceil((d.requests_per_s + backlog_per_s) * service_s))
     while engines < MOST:
-        variability = (1.0 / engines + d.isl_cv2) / 2.0
-        if late_share(d.requests_per_s / engines, service_s, variability, slack_s) <= t.late_share:
+        if _late(d, engines, service_s, slack_s) <= t.late_share:
             break
         engines += 1
     return Sizing(engines, d.requests_per_s * service_s / engines)
+
+
+def _late(d: Demand, engines: int, service_s: float, slack_s: float) -> float:
+    """Share that waits too long; bursts count over the time in which an engine's queue forgets, S / (1 - r)^2."""
+    per_engine = d.requests_per_s / engines
+    idle = 1.0 - per_engine * service_s
+    if idle <= 1.0 - FULL:
+        return 1.0
+    variability = (d.dispersion_over(service_s / idle**2) / engines + d.isl_cv2) / 2.0
+    return late_share(per_engine, service_s, variability, slack_s)
 
 
 def decode_engines(d: Demand, line: Line, limits: EngineLimits, t: Targets) -> Sizing:
@@ -104,9 +132,8 @@ def decode_engines(d: Demand, line: Line, limits: EngineLimits, t: Targets) -> S
     fixed_s, per_request_s = _decode_prices(line, d.context)
     lone_s = fixed_s + per_request_s
     if lone_s > t.itl_s * d.accept_length:
-        most = max(1.0, min(limits.max_num_seqs, limits.max_kv_tokens / max(1.0, d.context)))
-        engines = max(1, math.ceil(steps_per_s * (fixed_s + per_request_s * most) / most))
-        return Sizing(engines, 1.0, met=False)
+        knee = _knee(fixed_s, per_request_s, d, limits)
+        return Sizing(max(1, math.ceil(steps_per_s * (fixed_s + per_request_s * knee) / knee)), 1.0, met=False)
     engines = 1
     while engines < MOST and not _batch_fits(steps_per_s / engines, fixed_s, per_request_s, d, limits, t):
         engines = max(engines + 1, math.ceil(steps_per_s * per_request_s))
@@ -126,15 +153,46 @@ def crowded_engines(requests: float, kv_tokens: float, line: Line, limits: Engin
     return engines
 
 
-def agg_engines(d: Demand, line: Line, limits: EngineLimits, t: Targets, backlog_per_s: float = 0.0) -> Sizing:
-    """Aggregated engines: prompts are computed beside the batch that decodes, and both targets must hold."""
-    engines = max(1, math.ceil((d.requests_per_s + backlog_per_s) * d.prompt * _price(line, limits)))
-    fixed_s, per_request_s = _decode_prices(line, d.context)
-    if fixed_s + per_request_s > t.itl_s * d.accept_length or line.at(d.prompt, 1.0, d.context) > t.ttft_s:
-        return Sizing(engines, 1.0, met=False)
-    while engines < MOST and not _mixed_fits(d, line, limits, t, engines):
+@dataclass(frozen=True, slots=True)
+class AggLines:
+    """An aggregated engine's iterations: those that only decode, and those that also compute prompts."""
+
+    decode: Line
+    mixed: Line
+
+    def prompt_s(self, prompt: float, context: float, limits: EngineLimits) -> float:
+        """Seconds that one prompt takes away from decoding: what its iterations last longer than decoding alone."""
+        chunks = max(1, math.ceil(prompt / max(1, limits.max_num_batched_tokens)))
+        with_prompt = self.mixed.at(prompt / chunks, 1.0, context)
+        return chunks * max(FLOOR_S, with_prompt - self.decode.at(0.0, 1.0, context))
+
+
+def agg_engines(d: Demand, lines: AggLines, limits: EngineLimits, t: Targets, backlog_per_s: float = 0.0) -> Sizing:
+    """Aggregated engines: prompts interrupt the batch that decodes, and both targets must hold.
+
+    A request's mean time between tokens is its decode iterations, stretched by the share of time that prompts take.
+    """
+    prompt_s = lines.prompt_s(d.prompt, d.context, limits)
+    fixed_s, per_request_s = _decode_prices(lines.decode, d.context)
+    steps_per_s = d.requests_per_s * d.osl / d.accept_length
+    engines = max(1, math.ceil((d.requests_per_s + backlog_per_s) * prompt_s))
+    if fixed_s + per_request_s > t.itl_s * d.accept_length or lines.mixed.at(d.prompt, 1.0, d.context) > t.ttft_s:
+        knee = _knee(fixed_s, per_request_s, d, limits)
+        busy = d.requests_per_s * prompt_s + steps_per_s * (fixed_s + per_request_s * knee) / knee
+        return Sizing(max(engines, math.ceil(busy / FULL)), 1.0, met=False)
+    while engines < MOST and not _mixed_fits(d, lines, limits, t, engines):
         engines += 1
-    return Sizing(engines, d.requests_per_s * d.prompt * _price(line, limits) / engines)
+    return Sizing(engines, (d.requests_per_s * prompt_s + steps_per_s * per_request_s) / engines)
+
+
+def _knee(fixed_s: float, per_request_s: float, d: Demand, limits: EngineLimits) -> float:
+    """The batch of the best ratio of throughput to latency: where its requests cost as much as the empty iteration.
+
+    For an SLA that no batch meets: more engines hardly help one request, and fewer make it far worse (power, Kleinrock
+    1979: b / (f + p b)^2 is largest at b = f / p).
+    """
+    most = max(1.0, min(limits.max_num_seqs, limits.max_kv_tokens / max(1.0, d.context)))
+    return most if per_request_s <= 0 else min(most, max(1.0, fixed_s / per_request_s))
 
 
 def _decode_prices(line: Line, context: float) -> tuple[float, float]:
@@ -144,15 +202,16 @@ def _decode_prices(line: Line, context: float) -> tuple[float, float]:
     return few - per_request_s, per_request_s
 
 
-def _price(line: Line, limits: EngineLimits) -> float:
-    """Seconds that a prompt token adds to an iteration, in a full batch."""
-    full = float(max(1, limits.max_num_batched_tokens))
-    return (line.at(full) - line.at(0.0)) / full
+def _crowd(batch: float, step_s: float, t: Targets, d: Demand) -> float:
+    """A batch that only `late_share` of requests find more crowded, on average over their own stay.
 
-
-def _crowd(batch: float, t: Targets, d: Demand) -> float:
-    """A batch when it is crowded; unequal contexts crowd it more."""
-    return batch + t.batch_deviations * math.sqrt(max(1.0, batch) * (1.0 + d.isl_cv2 / 2.0))
+    The number in decode varies like arrivals over one stay, more so where contexts are unequal; and a request feels
+    its average over the stay, of `FELT` times that variance.
+    """
+    stay_s = step_s * d.osl / d.accept_length
+    unequal = 1.0 + d.isl_cv2 * (d.isl / max(1.0, d.context)) ** 2
+    variance = max(1.0, batch) * d.dispersion_over(stay_s) * unequal * FELT
+    return max(0.0, batch + t.deviations * math.sqrt(variance))
 
 
 def _batch_fits(
@@ -161,30 +220,26 @@ def _batch_fits(
     busy = steps_per_s * per_request_s
     if busy >= FULL:
         return False
-    crowd = _crowd(steps_per_s * fixed_s / (1.0 - busy), t, d)
+    step_s = fixed_s / (1.0 - busy)
+    crowd = _crowd(steps_per_s * step_s, step_s, t, d)
     if crowd > limits.max_num_seqs or crowd * d.context > limits.max_kv_tokens:
         return False
     return fixed_s + per_request_s * crowd <= t.itl_s * d.accept_length
 
 
-def _mixed_fits(d: Demand, line: Line, limits: EngineLimits, t: Targets, engines: int) -> bool:
+def _mixed_fits(d: Demand, lines: AggLines, limits: EngineLimits, t: Targets, engines: int) -> bool:
     rate = d.requests_per_s / engines
-    fixed_s, per_request_s = _decode_prices(line, d.context)
-    prefill_busy = rate * d.prompt * _price(line, limits)
-    decode_busy = rate * d.osl / d.accept_length * per_request_s
+    fixed_s, per_request_s = _decode_prices(lines.decode, d.context)
+    prompt_s = lines.prompt_s(d.prompt, d.context, limits)
+    steps_per_s = rate * d.osl / d.accept_length
+    prefill_busy, decode_busy = rate * prompt_s, steps_per_s * per_request_s
     if prefill_busy + decode_busy >= FULL:
         return False
     step_s = fixed_s / (1.0 - prefill_busy - decode_busy)  # an average iteration, with its share of prompts
-    crowd = _crowd(rate * d.osl / d.accept_length * step_s, t, d)
-    if (
-        crowd > limits.max_num_seqs
-        or crowd * d.context > limits.max_kv_tokens
-        or crowd >= limits.max_num_batched_tokens
-    ):
+    crowd = _crowd(steps_per_s * step_s, step_s, t, d)
+    if crowd >= min(limits.max_num_seqs, limits.max_num_batched_tokens) or crowd * d.context > limits.max_kv_tokens:
         return False
     crowded_s = (fixed_s + per_request_s * crowd) / (1.0 - prefill_busy)
-    room = limits.max_num_batched_tokens - crowd
-    own_s = math.ceil(d.prompt / room) * line.at(min(d.prompt, room), crowd, crowd * d.context)
-    variability = (1.0 / engines + d.isl_cv2) / 2.0
-    late = late_share(rate, d.prompt / room * crowded_s, variability, t.ttft_s - own_s)
+    own_s = prompt_s + crowded_s  # and what the batch does meanwhile
+    late = _late(d, engines, prompt_s, t.ttft_s - own_s)
     return crowded_s <= t.itl_s * d.accept_length and own_s < t.ttft_s and late <= t.late_share

@@ -1,13 +1,15 @@
 """The demand to plan for: what arrives now, carried on over the time that a new worker needs, and what is forecast."""
 
+import math
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from statistics import NormalDist
 from typing import Any
 
 import msgspec
 
-from headrace.models.scaling.demand import Slice, lengths, rate, slice_of, spread
+from headrace.models.scaling.demand import Slice, dispersion, lengths, merged, rate, slice_of, spread, trend
 from headrace.models.scaling.queueing import Demand
 from headrace.schemas.config import PlannerConfig
 from headrace.schemas.prediction import Prediction
@@ -20,6 +22,7 @@ KEPT_S = 600.0  # of traffic
 MOST_SLICES = 1200
 RECENT_S = 30.0
 MINUTE_S = 60.0
+LONGEST_S = 300.0  # of a mean, however slow a start-up is
 LENGTHS_S = 120.0
 
 
@@ -58,15 +61,17 @@ class DemandAhead:
         what arrives already. It also speaks where nothing is measured, if it names lengths.
         """
         kept = list(self.slices)
-        seen = _measured(kept, startup_s + self.config.planning_interval_seconds, now)
+        z = NormalDist().inv_cdf(1.0 - self.config.queue_late_share)
+        seen = _measured(kept, startup_s, startup_s + self.config.planning_interval_seconds, z, now)
         typical = lengths([s for s in kept if s.end > now - LENGTHS_S]) or lengths(kept) or _said(prediction)
         forecast = None if prediction is None else prediction.requests_per_s
         rates = [r for r in (seen, forecast) if r is not None]
         if not rates or typical is None:
             return None
-        cv2 = spread(kept)
-        demand = Demand(max(rates), *typical, isl_cv2=1.0 if cv2 is None else cv2)
+        cv2, bursts = spread(kept), dispersion(kept) or 1.0
+        demand = Demand(max(rates), *typical, isl_cv2=1.0 if cv2 is None else cv2, dispersion=max(1.0, bursts))
         evidence = {"planned_rps": max(rates), "isl": typical[0], "osl": typical[1], "isl_cv2": demand.isl_cv2}
+        evidence["dispersion"] = demand.dispersion
         recent = rate(kept, now - _fresh_s(kept))
         return Ahead(demand, evidence | ({} if recent is None else {"demand_rps": recent}))
 
@@ -85,14 +90,20 @@ def for_role(ahead: Ahead, view: RoleView, traffic: TrafficObserver) -> Demand:
     return replace(ahead.demand, kv_hit_rate=traffic.kv_hit_rate, accept_length=accepted)
 
 
-def _measured(kept: list[Slice], horizon_s: float, now: float) -> float | None:
-    """Requests/s: the last 30 s, or the last minute with its rise carried on, whichever is more."""
-    recent, minute = rate(kept, now - _fresh_s(kept)), rate(kept, now - MINUTE_S)
-    if recent is None or minute is None:
+def _measured(kept: list[Slice], startup_s: float, horizon_s: float, z: float, now: float) -> float | None:
+    """Requests/s at the horizon: the mean of a while with its rise carried on, and `z` deviations of half a minute.
+
+    The mean is of as long as a worker takes to start, within limits: what is over before then cannot be chased.
+    """
+    window_s = min(LONGEST_S, max(MINUTE_S, startup_s))
+    recent = rate(kept, now - _fresh_s(kept))
+    mean = rate(kept, now - window_s)
+    if recent is None or mean is None:
         return recent
-    before = rate(kept, now - 2 * MINUTE_S, now - MINUTE_S)
-    rising = 0.0 if before is None else max(0.0, minute - before) / MINUTE_S
-    return max(recent, minute + rising * horizon_s)
+    halves = merged(kept, RECENT_S)
+    wild = max(1.0, dispersion(halves) or dispersion(kept) or 1.0)
+    rising = max(0.0, trend(kept, now, window_s, wild))
+    return mean + rising * horizon_s + max(0.0, z) * math.sqrt(wild * mean / RECENT_S)
 
 
 def _fresh_s(kept: list[Slice]) -> float:

@@ -13,6 +13,7 @@ from headrace.models.perf.latency import EngineLoad, itl_s, ttft_s
 from headrace.models.perf.line import Line
 from headrace.models.perf.speed import line_for
 from headrace.models.scaling.queueing import (
+    AggLines,
     Demand,
     Sizing,
     Targets,
@@ -110,7 +111,7 @@ class QueueAwareLoop:
         line = line_for(model, role, prefill=role != DECODE, decode=role != PREFILL)
         if line is None:
             return Verdict.hold(Reason.MODEL_NOT_READY, **evidence)
-        found = self._size(view, line, demand)
+        found = self._size(view, model, line, demand)
         wanted = max(self.config.min_endpoint_of(role), -(-found.engines // view.ranks))
         evidence |= {**ahead.evidence, "utilisation": found.utilisation, "sla_can_be_met": float(found.met)}
         return self._step(role, current, wanted, now, evidence | {"wanted": wanted, "startup_s": self.startup_s})
@@ -128,22 +129,33 @@ class QueueAwareLoop:
             return Verdict.hold(Reason.NO_TRAFFIC_DATA, **spoken.evidence)
         return self._step(role, current, spoken.replicas, now, spoken.evidence)
 
-    def _size(self, view: RoleView, line: Line, demand: Demand) -> Sizing:
+    def _size(self, view: RoleView, model: EngineModel, line: Line, demand: Demand) -> Sizing:
         targets = Targets(
             self.config.ttft_ms / 1000,
             self.config.itl_ms / 1000,
             self.config.queue_late_share,
-            self.config.queue_batch_deviations,
         )
         engines = serving(view) if self.config.load_loop else []
-        backlog = sum(e.queued_prefill_tokens for e in engines) / DRAIN_S / max(1.0, demand.isl)
+        backlog = self._backlog(line, demand, engines)
         if view.role == PREFILL:
             return prefill_engines(demand, line, targets, backlog)
         if view.role == AGG:
-            found = agg_engines(demand, line, view.limits, targets, backlog)
+            lines = AggLines(line_for(model, AGG, prefill=False, decode=True) or line, line)
+            found = agg_engines(demand, lines, view.limits, targets, backlog)
         else:
             found = decode_engines(demand, line, view.limits, targets)
         return self._crowded(view, line, engines, found, demand)
+
+    def _backlog(self, line: Line, demand: Demand, engines: list[EngineLoad]) -> float:
+        """Requests/s that work off, within `DRAIN_S`, what will have piled up when new workers come.
+
+        What runs now goes on serving until then: it may make the pile smaller, or the arrivals make it larger.
+        """
+        queued = sum(e.queued_prefill_tokens for e in engines) / max(1.0, demand.isl)
+        if not queued:
+            return 0.0
+        grows = demand.requests_per_s - len(engines) / line.at(demand.prompt)
+        return max(0.0, queued + grows * self.startup_s) / DRAIN_S
 
     def _crowded(self, view: RoleView, line: Line, engines: list[EngineLoad], found: Sizing, demand: Demand) -> Sizing:
         """One engine more than the demand explains, while the batches that run are too large for the target."""

@@ -19,6 +19,7 @@ from headrace.schemas.traffic import Distribution, TrafficWindow
 from headrace.streams.planner import Planner
 
 DGD = "lab/dynamo"
+SLOTS = {"disagg": {"prefill": "prefill", "decode": "decode"}, "agg": {"agg": "decode"}}  # role -> of the simulator
 LIMITS = Capabilities(max_num_batched_tokens=8192, max_num_seqs=256, max_kv_tokens=8192 * 64, context_length=131_072)
 DEFAULTS: dict[str, Any] = {
     "optimization_target": "sla",
@@ -60,6 +61,7 @@ class LabPolicy:
     def __init__(self, config: dict[str, Any]) -> None:
         self.planner = Planner(planner_config(config), DGD, start=0.0)
         self.planner.begin_epoch()
+        self.slots = SLOTS[self.planner.config.mode]
         self._counter = 0
         self._outstanding: Decision | None = None
         self._window_from = 0.0
@@ -75,7 +77,9 @@ class LabPolicy:
 
     def learn(self, bench: tuple[list[dict[str, Any]], list[dict[str, Any]]]) -> None:
         """Benchmark FPMs, as the reference gets them."""
-        for role, flats in zip(("prefill", "decode"), bench, strict=True):
+        of_slot = dict(zip(("prefill", "decode"), bench, strict=True))
+        for role, slot in self.slots.items():
+            flats = of_slot[slot]
             fpms = [fpm_of(f) for f in flats]
             work = [f.scheduled_requests for f in fpms]
             self.planner.models[role].learn(
@@ -92,8 +96,8 @@ class LabPolicy:
     def on_tick(self, snapshot: dict[str, Any]) -> dict[str, Any]:
         now = snapshot["now_ms"] / 1000
         self._counter += 1
-        for role in ("prefill", "decode"):
-            self._feed_fpms(role, snapshot[f"{role}_fpm_snapshots"], now)
+        for role, slot in self.slots.items():
+            self._feed_fpms(role, snapshot[f"{slot}_fpm_snapshots"], now)
         self._feed_counts(snapshot, now)
         self._feed_traffic(snapshot.get("traffic") or {}, now)
         self._ack(snapshot, now)
@@ -101,7 +105,7 @@ class LabPolicy:
         for record in self.planner.tick(now):
             if isinstance(record, Decision):
                 self._outstanding = record
-                targets |= {r: n for r, n in record.targets.items() if n != record.previous[r]}
+                targets |= {self.slots[r]: n for r, n in record.targets.items() if n != record.previous[r]}
         return {
             "target_prefill": targets["prefill"],
             "target_decode": targets["decode"],
@@ -123,13 +127,13 @@ class LabPolicy:
     def _feed_counts(self, s: dict[str, Any], now: float) -> None:
         roles = {
             role: RoleInventory(
-                ready=s[f"active_{role}_count"],
-                starting=s[f"starting_{role}_count"],
-                draining=s[f"draining_{role}_count"],
+                ready=s[f"active_{slot}_count"],
+                starting=s[f"starting_{slot}_count"],
+                draining=s[f"draining_{slot}_count"],
                 gpus_per_replica=1,
                 capabilities=LIMITS,
             )
-            for role in ("prefill", "decode")
+            for role, slot in self.slots.items()
         }
         inventory = WorkerInventory(dgd=DGD, source="lab", observed_at=now, roles=roles)
         self.planner.handle(inventory, now)
@@ -163,10 +167,11 @@ class LabPolicy:
         d = self._outstanding
         if d is None:
             return
-        shown = {r: s[f"active_{r}_count"] + s[f"draining_{r}_count"] for r in d.targets}
-        if all(s[f"active_{r}_count"] == n and s[f"draining_{r}_count"] == 0 for r, n in d.targets.items()):
+        active = {r: s[f"active_{self.slots[r]}_count"] for r in d.targets}
+        draining = {r: s[f"draining_{self.slots[r]}_count"] for r in d.targets}
+        if active == d.targets and not any(draining.values()):
             ack = DecisionAck(dgd=DGD, epoch=d.epoch, decision_id=d.decision_id, status=AckStatus.APPLIED,
-                              executor="lab", at=now, counts=shown)  # fmt: skip
+                              executor="lab", at=now, counts=active)  # fmt: skip
             self.planner.handle(ack, now)
             self._outstanding = None
 

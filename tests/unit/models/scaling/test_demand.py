@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from world import window
 
-from headrace.models.scaling.demand import lengths, rate, slice_of, spread
+from headrace.models.scaling.demand import dispersion, lengths, merged, rate, slice_of, spread, trend
 from headrace.schemas.traffic import Distribution
 
 
@@ -40,3 +40,46 @@ def test_the_spread_is_unknown_without_a_histogram_or_with_too_few_prompts() -> 
     few = Distribution(count=2, mean=1000.0, bounds=[1000.0, 2000.0], counts=[1, 1, 0])
     assert spread(slices(msgspec.structs.replace(window(0, 10, 2), isl=few))) is None
     assert spread(slices(window(0, 10, 100))) is None
+
+
+def counted(*requests, seconds=5):  # type: ignore[no-untyped-def]
+    return slices(*(window(seconds * i, seconds * (i + 1), n) for i, n in enumerate(requests)))
+
+
+def test_arrivals_that_alternate_are_dispersed_and_even_ones_are_not() -> None:
+    assert dispersion(counted(*[100] * 12)) == 0.0
+    assert dispersion(counted(*[90, 110] * 6)) == pytest.approx(20**2 / 200)
+
+
+def test_a_slow_rise_is_no_dispersion_and_a_jump_is_bounded() -> None:
+    assert dispersion(counted(*range(100, 124, 2))) < 0.1
+    assert dispersion(counted(*[0] * 10, *[10**6] * 10)) == 50.0
+
+
+def test_the_dispersion_of_a_few_windows_is_unknown() -> None:
+    assert dispersion(counted(*[90, 110] * 5)) is None  # nine pairs
+    assert dispersion(counted(*[0] * 20)) is None
+
+
+def test_windows_of_other_lengths_are_compared_by_their_rates() -> None:
+    mixed = slices(*(window(10 * i, 10 * i + (5 if i % 2 else 10), 50 if i % 2 else 100) for i in range(12)))
+    assert dispersion(mixed) == 0.0
+
+
+def test_slices_are_put_together_from_the_newest_and_an_old_rest_is_dropped() -> None:
+    found = merged(counted(1, 2, 4, 8, 16), 10)
+    assert [(s.end, s.seconds, s.requests) for s in found] == [(15.0, 10.0, 6), (25.0, 10.0, 24)]
+
+
+def test_a_clear_trend_counts_almost_whole_and_one_within_the_noise_hardly() -> None:
+    # 100/s, then 200/s, means of a minute each: the step of 100/s has a variance of 300 / 60 = 5
+    clear = trend(counted(*[500] * 12, *[1000] * 12), 120.0, 60.0, 1.0)
+    assert clear == pytest.approx(100 / 60 * 100**2 / (100**2 + 5))
+    noise = trend(counted(*[500] * 12, *[505] * 12), 120.0, 60.0, 1.0)
+    assert noise == pytest.approx(1 / 60 * 1 / (1 + 201 / 60))
+
+
+def test_a_fall_is_a_negative_trend_and_an_unknown_past_none() -> None:
+    assert trend(counted(*[1000] * 12, *[500] * 12), 120.0, 60.0, 1.0) < 0
+    assert trend(counted(*[500] * 12), 60.0, 60.0, 1.0) == 0.0
+    assert trend(counted(*[500] * 24), 120.0, 60.0, 1.0) == 0.0

@@ -8,6 +8,7 @@ import pytest
 from headrace.models.perf.latency import EngineLimits
 from headrace.models.perf.line import Line
 from headrace.models.scaling.queueing import (
+    AggLines,
     Demand,
     Targets,
     agg_engines,
@@ -20,8 +21,9 @@ from headrace.models.scaling.queueing import (
 PREFILL = Line(intercept_s=0.010, per_prefill_token_s=20e-6)
 DECODE = Line(intercept_s=0.005, per_decode_request_s=50e-6, per_kv_token_s=0.1e-6)
 MIXED = Line(intercept_s=0.005, per_prefill_token_s=20e-6, per_decode_request_s=50e-6, per_kv_token_s=0.1e-6)
+LINES = AggLines(DECODE, MIXED)
 LIMITS = EngineLimits(max_num_batched_tokens=2048, max_num_seqs=256, max_kv_tokens=400_000)
-TARGETS = Targets(ttft_s=0.3, itl_s=0.020, late_share=0.03, batch_deviations=1.0)
+TARGETS = Targets(ttft_s=0.3, itl_s=0.020, late_share=0.03)
 DEMAND = Demand(requests_per_s=20.0, isl=1000.0, osl=200.0)
 
 
@@ -61,13 +63,13 @@ def test_cached_prompts_need_fewer_prefill_engines_and_no_fewer_decode_engines()
 
 def test_a_decode_batch_is_the_fixed_point_of_littles_law_and_of_iteration_time() -> None:
     # b = rate x osl x t and t = 5 ms + 0.16 ms b: at 20 requests/s t = 5 / (1 - 0.64) ms = 13.9 ms, b = 55.6
-    tight = replace(TARGETS, batch_deviations=0.0)
+    tight = replace(TARGETS, late_share=0.5)  # half of the requests find more than the mean
     assert decode_engines(DEMAND, DECODE, LIMITS, replace(tight, itl_s=0.0139)).engines == 1
     assert decode_engines(DEMAND, DECODE, LIMITS, replace(tight, itl_s=0.0138)).engines == 2
 
 
 def test_a_batch_that_swells_needs_room() -> None:
-    calm, wild = (replace(TARGETS, itl_s=0.015, batch_deviations=z) for z in (0.0, 3.0))
+    calm, wild = (replace(TARGETS, itl_s=0.015, late_share=share) for share in (0.5, 0.001))
     assert decode_engines(DEMAND, DECODE, LIMITS, calm).engines < decode_engines(DEMAND, DECODE, LIMITS, wild).engines
 
 
@@ -98,6 +100,60 @@ def test_what_decodes_now_is_spread_until_it_is_fast_enough() -> None:
 
 
 def test_an_aggregated_engine_pays_for_prompts_and_batch_together() -> None:
-    both = agg_engines(DEMAND, MIXED, LIMITS, TARGETS)
+    both = agg_engines(DEMAND, LINES, LIMITS, TARGETS)
     assert both.met
     assert both.engines > decode_engines(DEMAND, DECODE, LIMITS, TARGETS).engines
+
+
+def test_a_share_is_as_many_deviations_as_a_normal_variable_exceeds_with_it() -> None:
+    assert replace(TARGETS, late_share=0.5).deviations == pytest.approx(0.0)
+    assert replace(TARGETS, late_share=0.158_655).deviations == pytest.approx(1.0, abs=1e-5)
+
+
+def test_bursts_count_for_the_part_of_them_that_fits_into_the_time_asked_for() -> None:
+    bursty = replace(DEMAND, dispersion=3.0, dispersion_s=5.0)
+    assert bursty.dispersion_over(0.0) == 1.0
+    assert bursty.dispersion_over(2.5) == pytest.approx(2.0)
+    assert bursty.dispersion_over(60.0) == 3.0
+    assert DEMAND.dispersion_over(2.5) == 1.0
+
+
+def test_bursty_arrivals_need_more_engines_than_the_same_number_evenly() -> None:
+    busy = replace(DEMAND, requests_per_s=200.0)
+    bursty = replace(busy, dispersion=40.0)
+    soon = replace(TARGETS, ttft_s=0.1)
+    assert prefill_engines(bursty, PREFILL, soon).engines > prefill_engines(busy, PREFILL, soon).engines
+    tight = replace(TARGETS, itl_s=0.010)
+    assert decode_engines(bursty, DECODE, LIMITS, tight).engines > decode_engines(busy, DECODE, LIMITS, tight).engines
+
+
+def test_a_crowded_batch_is_mean_and_deviations_of_a_stay() -> None:
+    # one engine: t = 13.9 ms, b = 55.6, a stay of 2.8 s; a share of 0.1587 is one deviation of
+    # sqrt(55.6 x (1 + 1 x (1000 / 1100)^2) x 2/e) = 8.6, so 5 + 0.16 x 64.2 = 15.3 ms
+    one = replace(TARGETS, late_share=0.158_655)
+    assert decode_engines(DEMAND, DECODE, LIMITS, replace(one, itl_s=0.0154)).engines == 1
+    assert decode_engines(DEMAND, DECODE, LIMITS, replace(one, itl_s=0.0151)).engines == 2
+
+
+def test_a_target_that_nothing_meets_is_sized_at_the_knee_of_the_batch() -> None:
+    # 5 ms fixed and 0.16 ms a request: the knee is a batch of 31.25, 10 ms an iteration; 4,000 steps/s x 10 / 31.25
+    assert decode_engines(DEMAND, DECODE, LIMITS, replace(TARGETS, itl_s=0.004)).engines == 2
+    found = agg_engines(DEMAND, LINES, LIMITS, replace(TARGETS, itl_s=0.004))
+    assert not found.met
+    assert found.engines >= 2
+
+
+def test_prompts_of_an_aggregated_engine_stretch_decoding_and_do_not_make_every_iteration_slow() -> None:
+    # A pass with a prompt has 20 ms of its own, a decoding one 5 ms: read as the cost of every iteration, no batch
+    # would meet 15 ms, though at 20 requests/s on 4 engines prompts take a fifth of the time.
+    mixed = replace(MIXED, intercept_s=0.025)
+    found = agg_engines(DEMAND, AggLines(DECODE, mixed), LIMITS, replace(TARGETS, itl_s=0.015, late_share=0.3))
+    assert found.met
+    assert 2 <= found.engines <= 5
+
+
+def test_a_prompt_in_chunks_pays_for_every_pass() -> None:
+    lines = AggLines(DECODE, replace(MIXED, intercept_s=0.025))
+    whole = lines.prompt_s(2000.0, 1100.0, LIMITS)
+    assert whole == pytest.approx(0.020 + 2000 * 20e-6)
+    assert lines.prompt_s(4000.0, 1100.0, LIMITS) == pytest.approx(2 * whole)
