@@ -3,7 +3,8 @@
     python tests/bench/probe_faust.py at_least_once|exactly_once [messages [messages a second]]
 
 One broker, a topic of four partitions, 64 keys, a table with one increment a message. A second worker joins after a
-quarter of the messages, the first is killed after five eighths; then the table's changelog is compared with what was sent.
+quarter of the messages, the first is killed after five eighths; then the table's changelog is compared with what was
+sent.
 """
 
 import asyncio
