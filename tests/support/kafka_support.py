@@ -77,8 +77,8 @@ async def empty(bus: KafkaBus, stream: Stream) -> None:
 
 
 def fresh_prefix() -> str:
-    """A bus prefix that no other test on the same broker has."""
-    return f"test{next(_prefixes)}"
+    """A bus prefix that no other test on the same broker has, also none that takes its prefix from `nats_support`."""
+    return f"kafka{next(_prefixes)}"
 
 
 class Broker:
