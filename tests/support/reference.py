@@ -99,7 +99,10 @@ def fpms_of(rows: Iterable[Row]) -> list[Fpm]:
 
 
 def traffic_of(row: Row | None) -> Traffic | None:
-    return None if row is None else Traffic(**{name: row.get(name) for name in Traffic.__slots__})
+    if row is None:
+        return None
+    given: dict[str, Any] = {name: row.get(name) for name in Traffic.__slots__}
+    return Traffic(**given)
 
 
 def by_slot(counts: Mapping[Role, Any]) -> dict[str, Any]:
