@@ -202,6 +202,7 @@ _SOURCES = {
     "config": "/headrace/operator",
     "profiles": "/headrace/planner",
     "predictions": "/capacity-team/forecaster",
+    "fits": "/headrace/planner",
     "proposals": "/events-calendar",
     "decisions": "/headrace/planner",
     "acks": "/headrace/kubernetes-0",

@@ -16,6 +16,7 @@ from headrace.schemas.deadletter import DeadLetter
 from headrace.schemas.decision import Decision
 from headrace.schemas.engine_profiles import EngineProfiles
 from headrace.schemas.errors import RecordError
+from headrace.schemas.forecast_fit import ForecastFit
 from headrace.schemas.fpm_batch import FpmBatch
 from headrace.schemas.inventory import WorkerInventory
 from headrace.schemas.prediction import Prediction
@@ -126,6 +127,8 @@ def _parts(record: Record) -> tuple[object, ...]:
             return (_us(record.at),)
         case Prediction():
             return record.source, record.prediction_id
+        case ForecastFit():
+            return (record.fit_id,)
         case Proposal():
             return record.source, record.proposal_id
         case TickReport():
@@ -172,7 +175,7 @@ def event_time(record: Record) -> float:
             return max((item.published_at for item in record.items), default=record.received_at)
         case WorkerInventory():
             return record.observed_at
-        case Prediction():
+        case Prediction() | ForecastFit():
             return record.made_at
         case PlannerState():
             return record.taken_at

@@ -83,10 +83,12 @@ class PlannerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     load_predictor: str = "kalman"  # the forecaster
     load_predictor_log1p: bool = False  # forecast log(1 + value): growth by factors
+    load_predictor_warmup_trace: str | None = None  # recorded load to learn from before the first start; null: none
     kalman_q_level: Variance = 1.0  # variance of the level
     kalman_q_trend: Variance = 0.1  # variance of the trend
     kalman_r: Variance = 10.0  # variance of the measurement
     kalman_min_points: Annotated[int, Meta(ge=1, le=1000)] = 5  # before, the last value is the forecast
+    prophet_window_size: Annotated[int, Meta(ge=5, le=10_000)] = 50  # newest values that prophet is fitted to
 
     load_scaling_down_sensitivity: Percent = 80.0  # of the target that survivors may use; 0: never down
     load_min_observations: Observations = 5  # of a kind before its speed is believed

@@ -11,6 +11,7 @@ from headrace.schemas.config_revision import ConfigRevision
 from headrace.schemas.deadletter import DeadLetter
 from headrace.schemas.decision import Causes, Decision
 from headrace.schemas.engine_profiles import EngineProfiles, RoleProfile, Source
+from headrace.schemas.forecast_fit import ForecastFit
 from headrace.schemas.fpm import Fpm, QueuedRequests, ScheduledRequests, encode_fpm
 from headrace.schemas.fpm_batch import FpmBatch, FpmItem
 from headrace.schemas.inventory import Capabilities, RoleInventory, WorkerInventory
@@ -139,6 +140,21 @@ PREDICTION = Prediction(
     quantiles={"0.9": 5.4},
     priority=50,
     reason="weekday evening peak",
+)
+
+FORECAST_FIT = ForecastFit(
+    dgd=_DGD,
+    fit_id="rate:arima:96:1796086455",
+    series="rate",
+    kind="arima",
+    options="auto, 180 s",
+    at=96,
+    newest=3.5,
+    values={
+        "order": {"p": 1, "d": 1, "q": 0, "constant": False, "log_unit": None, "unit": 3.25},
+        "params": [-0.375, 0.0078125],
+    },
+    made_at=_T - 65,
 )
 
 PROPOSAL = Proposal(
@@ -271,6 +287,7 @@ EXAMPLES: dict[str, Record] = {
         CONFIG_REVISION,
         ENGINE_PROFILES,
         PREDICTION,
+        FORECAST_FIT,
         PROPOSAL,
         DECISION,
         DECISION_ACK,

@@ -9,6 +9,7 @@ from headrace.schemas.config_revision import ConfigRevision
 from headrace.schemas.deadletter import DeadLetter
 from headrace.schemas.decision import Decision
 from headrace.schemas.engine_profiles import EngineProfiles
+from headrace.schemas.forecast_fit import ForecastFit
 from headrace.schemas.fpm_batch import FpmBatch
 from headrace.schemas.inventory import WorkerInventory
 from headrace.schemas.prediction import Prediction
@@ -111,6 +112,14 @@ PREDICTIONS = Stream(
     read_by="planner, taps",
     may_write="the planner, and the forecasters that you trust",
 )
+FITS = Stream(
+    "fits",
+    ForecastFit,
+    what="parameters of forecasters",
+    written_by="planner",
+    read_by="planner",
+    may_write="the planner that owns the DGD",
+)
 PROPOSALS = Stream(
     "proposals",
     Proposal,
@@ -174,6 +183,7 @@ STREAMS: dict[str, Stream] = {
         CONFIG,
         PROFILES,
         PREDICTIONS,
+        FITS,
         PROPOSALS,
         DECISIONS,
         ACKS,

@@ -54,6 +54,7 @@ NUMBERS = {
     "inventory": "observed_at",
     "config": "revision",
     "predictions": "made_at",
+    "fits": "newest",
     "proposals": "issued_at",
     "acks": "at",
 }
