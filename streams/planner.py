@@ -17,6 +17,7 @@ from headrace.schemas.config_revision import ConfigRevision
 from headrace.schemas.decision import Decision
 from headrace.schemas.engine_profiles import EngineProfiles
 from headrace.schemas.errors import ConfigError, RecordError, StateError
+from headrace.schemas.forecast_fit import ForecastFit
 from headrace.schemas.fpm_batch import FpmBatch
 from headrace.schemas.inventory import WorkerInventory
 from headrace.schemas.prediction import Prediction
@@ -26,10 +27,11 @@ from headrace.schemas.tick_report import TickReport
 from headrace.schemas.traffic import TrafficWindow
 from headrace.streams.agents.fpm import FpmObserver
 from headrace.streams.agents.ledger import HIGHEST, Ledger
+from headrace.streams.agents.load_series import LoadSeries
 from headrace.streams.agents.memory import Memory
 from headrace.streams.agents.tick import run_tick
 
-STATE_VERSION = 2
+STATE_VERSION = 3
 
 
 class Planner:
@@ -96,6 +98,18 @@ class Planner:
         """Become the owner, once the log has been read up to its end. Returns the new epoch."""
         return self.ledger.begin_epoch()
 
+    # -- forecasters -----------------------------------------------------------------------------------------------
+
+    @property
+    def forecasts(self) -> LoadSeries:
+        """The forecasters of the load: which of their fits are due, and whether they make them themselves.
+
+        As it is made, a planner makes a fit where a forecast needs it: seconds of work, and the same every time. A
+        caller that must not wait calls ``forecasts.set_inline(False)``, has ``forecasts.fit_jobs()`` run elsewhere, and
+        feeds what they give back as ForecastFit records.
+        """
+        return self._memory.forecast.series
+
     # -- records in ------------------------------------------------------------------------------------------------
 
     def handle(self, record: Record, now: float) -> list[Record]:
@@ -128,6 +142,8 @@ class Planner:
                 self._know(record, now)
             case Prediction():
                 m.note(m.forecast.handle(record, now))
+            case ForecastFit():
+                m.note(m.forecast.series.take_fit(record))
             case Proposal():
                 m.note(m.proposals.handle(record, now))
             case ConfigRevision():

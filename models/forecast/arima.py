@@ -6,13 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from headrace.models.forecast.arima_fit import KIND, ArimaFit, Order
+from headrace.models.forecast.arima_fit import KIND, ArimaFit, Fitted, Order
 from headrace.models.forecast.arma import Arma, Parameters, differenced, summed
 from headrace.models.forecast.base import History, ahead, damaged, exp1m
 from headrace.models.forecast.extras import need
 from headrace.models.forecast.fitting import FitJob, FitResult
 from headrace.models.forecast.pack import pack, unpack
 from headrace.schemas.errors import ConfigError
+
+RETRY = 8  # an eighth as many values more, and an order that could not be selected is tried for again
 
 
 class Arima:
@@ -61,6 +63,7 @@ class Arima:
         self._values: deque[float] = deque(maxlen=max_history)
         self._selected_at = 0  # points
         self._fitted_at = 0
+        self._failed_at = 0  # an order could not be selected; 0: it could
         self._order: Order | None = None
         self._params: tuple[float, ...] = ()
         self._filter: Arma | None = None
@@ -122,6 +125,8 @@ class Arima:
         )
 
     def _due_to_select(self, points: int) -> bool:
+        if self._failed_at and points < self._failed_at + max(self._update_every, self._failed_at // RETRY):
+            return False
         if self._selected_at == 0:
             return True
         if not self._reselect:
@@ -130,18 +135,21 @@ class Arima:
         return points >= min(self._selected_at * self._growth, self._selected_at + kept)
 
     def take_fit(self, result: FitResult) -> bool:
-        """Stale is what is not newer than the fit in use, or whose values are all gone."""
+        """Stale is what is not newer than the fit in use, or whose values are all gone. Raises RecordError."""
         behind = self._history.points - result.at
         if result.kind != KIND or result.at <= self._fitted_at or not 0 <= behind < len(self._values):
             return False
         if self._values[-1 - behind] != result.newest:
             return False
+        fitted = None if result.values is None else Fitted.of(result.values)
         selected = self._due_to_select(result.at)
         self._fitted_at = result.at
-        if selected:
-            self._selected_at = result.at
-        if result.values is not None:
-            self._adopt(Order(**result.values["order"]), tuple(result.values["params"]))
+        if selected and fitted is not None:
+            self._selected_at, self._failed_at = result.at, 0
+        elif selected:
+            self._failed_at = result.at
+        if fitted is not None:
+            self._adopt(fitted.order, fitted.params)
         return True
 
     def _adopt(self, order: Order, params: tuple[float, ...]) -> None:
@@ -160,6 +168,7 @@ class Arima:
             "values": pack(self._values),
             "selected_at": self._selected_at,
             "fitted_at": self._fitted_at,
+            "failed_at": self._failed_at,
             "order": {n: getattr(self._order, n) for n in Order.__slots__} if fitted else None,
             "params": pack(self._params),
             "state": pack(self._filter.state) if self._filter else "",
@@ -172,7 +181,7 @@ class Arima:
             if state["log1p"] != self._log1p:
                 raise ValueError(f"learned with log1p={state['log1p']}, but log1p={self._log1p} is configured")
             history, values = History.from_state(state["history"]), unpack(state["values"]).tolist()
-            at = int(state["selected_at"]), int(state["fitted_at"])
+            at = int(state["selected_at"]), int(state["fitted_at"]), int(state["failed_at"])
             order = None if state["order"] is None else Order(**state["order"])
             params = tuple(unpack(state["params"]).tolist())
             filter_ = None if order is None else _filter_of(order, params)
@@ -182,12 +191,12 @@ class Arima:
         except (KeyError, TypeError, ValueError) as e:
             raise damaged(KIND, e) from e
         self._history, self._values = history, deque(values, maxlen=self._values.maxlen)
-        (self._selected_at, self._fitted_at), self._order, self._params = at, order, params
+        (self._selected_at, self._fitted_at, self._failed_at), self._order, self._params = at, order, params
         self._filter = filter_
 
 
 def _filter_of(order: Order, params: Sequence[float]) -> Arma | None:
-    """None where the parameters have no stationary start. `params`: constant, phi, theta, variance of the noise."""
+    """None where the autoregression is not stationary. `params`: constant, phi, theta, variance of the noise."""
     constant, rest = (params[0], params[1:]) if order.constant else (0.0, params)
     try:
         return Arma(Parameters(order.d, tuple(rest[: order.p]), tuple(rest[order.p : order.p + order.q]), constant))

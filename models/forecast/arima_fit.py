@@ -1,16 +1,21 @@
 """The slow half of `arima`: pmdarima chooses an order, or goes on fitting the parameters of one."""
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from msgspec import Meta
 
-from headrace.models.forecast.fitting import FitResult
+from headrace.models.forecast.arma import MOST_DIFFERENCES
+from headrace.models.forecast.base import MOST
+from headrace.models.forecast.fitting import FitResult, finite, found, unusable
 from headrace.models.forecast.pack import Floats
 
 KIND = "arima"
 UNFIT = (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)  # what its libraries throw at odd series
+MOST_TERMS = 16  # of the autoregression or of the moving average; their filter grows with the square
 LOG_POINT = 100.0  # where raw values are compressed, their mean is as if it were this many
 
 
@@ -18,18 +23,37 @@ LOG_POINT = 100.0  # where raw values are compressed, their mean is as if it wer
 class Order:
     """What was selected: (p, d, q), with a constant or not, on which scale."""
 
-    p: int
-    d: int
-    q: int
+    p: Annotated[int, Meta(ge=0, le=MOST_TERMS)]
+    d: Annotated[int, Meta(ge=0, le=MOST_DIFFERENCES)]
+    q: Annotated[int, Meta(ge=0, le=MOST_TERMS)]
     constant: bool
-    log_unit: float | None = None  # the model sees log(1 + value / log_unit) / unit; None: value / unit
-    unit: float = 1.0
+    log_unit: Annotated[float, Meta(gt=0)] | None = None  # it sees log(1 + value / log_unit) / unit; None: value / unit
+    unit: Annotated[float, Meta(gt=0)] = 1.0
 
     def seen(self, values: Floats) -> Floats:
         """Values as the model sees them."""
         logged = values if self.log_unit is None else np.log1p(values / self.log_unit)
         result: Floats = logged / self.unit
         return result
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """What a fit found. `params`: constant, phi, theta, variance of the noise."""
+
+    order: Order
+    params: tuple[float, ...]
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> "Fitted":
+        """From the values of a result. Raises RecordError where they are not those of a fit."""
+        fitted = found(KIND, values, cls)
+        order, params = fitted.order, fitted.params
+        if len(params) != order.constant + order.p + order.q + 1:
+            raise unusable(KIND, f"{len(params)} parameters are not those of order {order.p, order.d, order.q}")
+        if not finite((*params, order.unit, order.log_unit or 1.0)) or any(abs(v) > MOST for v in params):
+            raise unusable(KIND, "a parameter is not finite")
+        return fitted
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +75,10 @@ class ArimaFit:
     @property
     def kind(self) -> str:
         return KIND
+
+    @property
+    def newest(self) -> float:
+        return self.values[-1]
 
     def run(self) -> FitResult:
         """Raises ImportError where pmdarima is not installed; a series that it cannot fit is a failure."""

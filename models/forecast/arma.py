@@ -23,7 +23,7 @@ class Parameters:
 class Arma:
     """State space of Harvey (1989, 3.3), started in its stationary distribution; the noise variance cancels.
 
-    Raises numpy's LinAlgError where the autoregression has a unit root.
+    Raises numpy's LinAlgError where the autoregression is not stationary: there is no such distribution then.
     """
 
     def __init__(self, parameters: Parameters) -> None:
@@ -31,6 +31,8 @@ class Arma:
         size = max(len(phi), len(theta) + 1)
         self._move = np.eye(size, k=1)
         self._move[: len(phi), 0] = phi
+        if phi and np.abs(np.linalg.eigvals(self._move)).max() >= 1:
+            raise np.linalg.LinAlgError(f"the autoregression {phi} is not stationary")
         noise = np.zeros(size)
         noise[0], noise[1 : len(theta) + 1] = 1.0, theta
         self._noise = np.outer(noise, noise)

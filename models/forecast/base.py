@@ -39,7 +39,10 @@ class Forecaster(Protocol):
         """The fits that are due, to be run anywhere; empty where nothing has changed since the last ones."""
 
     def take_fit(self, result: FitResult) -> bool:
-        """Take in what a job gave. False, with nothing changed, where it is stale or of another series."""
+        """Take in what a job gave. False, with nothing changed, where it is stale or of another series.
+
+        Raises RecordError (`invalid`), with nothing changed either, where its values cannot be those of such a fit.
+        """
 
     def to_state(self) -> dict[str, Any]:
         """What was learned, for JSON; options are not part of it."""

@@ -50,7 +50,7 @@ class Mixture:
 
     def learn(self, value: float, base: float, forecasts: Floats, mixed: float) -> None:
         """What came, and what was foretold for it: the last value then, the members, the mixture."""
-        step = abs(value - base)
+        step = float(abs(value - base))
         self.scale = step if self.scale == 0 else self.scale + SCALE_WEIGHT * (step - self.scale)
         if self.scale < 1e-300:  # nothing has ever changed
             return

@@ -1,20 +1,23 @@
 """Meta's Prophet over a window of recent values. Needs the package prophet where fits are made."""
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from msgspec import Meta
 
 from headrace.models.forecast.base import History, ahead, damaged, exp1m, log_of
 from headrace.models.forecast.extras import need
-from headrace.models.forecast.fitting import FitJob, FitResult
+from headrace.models.forecast.fitting import FitJob, FitResult, finite, found, unusable
 from headrace.models.forecast.pack import pack, unpack
 from headrace.schemas.errors import ConfigError
 
 KIND = "prophet"
 UNFIT = (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)  # what it throws at odd series
 REACH = 64  # windows that are foretold in one go, beyond those until the next fit
+MOST_FORETOLD = 10_000
 WEEK_S = 604_800
 EPOCH = "2024-01-01"  # a Monday; there is no clock here, so day and week begin with the first value
 
@@ -53,6 +56,21 @@ class ProphetFit:
         if not np.isfinite(path).all():
             return FitResult(KIND, self.at, self.newest, None, "its forecast is not finite")
         return FitResult(KIND, self.at, self.newest, {"path": path.tolist()})
+
+
+@dataclass(frozen=True, slots=True)
+class Foretold:
+    """What a fit found: the windows after its values."""
+
+    path: Annotated[tuple[float, ...], Meta(min_length=1, max_length=MOST_FORETOLD)]
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> "Foretold":
+        """From the values of a result. Raises RecordError where they are not those of a fit."""
+        foretold = found(KIND, values, cls)
+        if not finite(foretold.path):
+            raise unusable(KIND, "its forecast is not finite")
+        return foretold
 
 
 class Prophet:
@@ -134,14 +152,17 @@ class Prophet:
         return (ProphetFit(points, seen, start_s, self._interval_s, reach, self._values[-1]),)
 
     def take_fit(self, result: FitResult) -> bool:
-        """Stale is what is not newer than the fit in use, or whose values are all gone."""
+        """Stale is what is not newer than the fit in use, or whose values are all gone. Raises RecordError."""
         behind = self._history.points - result.at
         if result.kind != KIND or result.at <= self._fitted_at or not 0 <= behind < len(self._values):
             return False
         if self._values[-1 - behind] != result.newest:
             return False
+        if result.values is not None:
+            self._path = Foretold.of(result.values).path
+        else:
+            self._path = self._path[result.at - self._fitted_at :]  # the fit before has foretold these windows too
         self._fitted_at = result.at
-        self._path = () if result.values is None else tuple(result.values["path"])
         return True
 
     def to_state(self) -> dict[str, Any]:

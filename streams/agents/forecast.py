@@ -6,55 +6,37 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from headrace.models.forecast.base import Forecaster
-from headrace.models.forecast.registry import FORECASTERS, make_forecaster
+from headrace.models.forecast.auto import Auto
+from headrace.models.forecast.base import steps_ahead
 from headrace.models.known import Known, Unknown
 from headrace.schemas.config import PlannerConfig
-from headrace.schemas.errors import StateError
 from headrace.schemas.prediction import Prediction
 from headrace.schemas.reasons import Reason
+from headrace.streams.agents.load_series import LoadSeries
+from headrace.streams.agents.startup import StartupTimer
 from headrace.streams.agents.traffic import Observation, TrafficObserver
 
 OWN = "headrace."  # sources with this prefix are ours; what comes back from the bus under it is an echo
 PRIORITY = 100
 MAX_OUTSIDE = 64
+QUANTILES = (0.1, 0.5, 0.9, 0.95)
+MOST_LOOKED_AT = 8  # intervals of a long horizon
 OPINIONS = ("requests_per_s", "isl", "osl", "kv_hit_rate", "accept_length")
 _SHOWN = 200  # characters of a foreign reason that are kept
 
 
-def predictor(config: PlannerConfig) -> str:
-    """The forecaster that runs: where no throughput loop asks for forecasts, none needs to be installed."""
-    return config.load_predictor if config.throughput_loop or config.load_predictor not in FORECASTERS else "constant"
-
-
-def forecaster(config: PlannerConfig) -> Forecaster:
-    """One forecaster as configured."""
-    return make_forecaster(
-        predictor(config),
-        log1p=config.load_predictor_log1p,
-        q_level=config.kalman_q_level,
-        q_trend=config.kalman_q_trend,
-        r=config.kalman_r,
-        min_points=config.kalman_min_points,
-    )
-
-
 @dataclass(slots=True)
 class ForecastAgent:
-    """Three series, one value per throughput interval: requests/s, mean ISL, mean OSL."""
+    """What load is expected: by our own forecast of three series, and by whoever publishes predictions."""
 
     config: PlannerConfig
-    rate: Forecaster = field(init=False)
-    isl: Forecaster = field(init=False)
-    osl: Forecaster = field(init=False)
+    series: LoadSeries = field(init=False)
+    startup: StartupTimer = field(default_factory=StartupTimer)
     last_lengths: tuple[float, float] | None = None  # of the last interval in which requests came
     outside: dict[str, Prediction] = field(default_factory=dict)  # by source
 
     def __post_init__(self) -> None:
-        self._begin()
-
-    def _begin(self) -> None:
-        self.rate, self.isl, self.osl = (forecaster(self.config) for _ in range(3))
+        self.series = LoadSeries(self.config)
 
     def handle(self, prediction: Prediction, now: float) -> str | None:
         """Take in an outside prediction; the last one of a source counts. Returns why it was not used, or None."""
@@ -81,35 +63,58 @@ class ForecastAgent:
 
     def observe(self, seen: Observation) -> None:
         """Feed one interval. An idle one is a true zero of the rate, and says nothing new about lengths."""
-        self.rate.observe(seen.requests_per_s)
+        self.series.observe("rate", seen.requests_per_s)
         if seen.isl is not None and seen.osl is not None:
             self.last_lengths = (seen.isl, seen.osl)
         if self.last_lengths is not None:
-            self.isl.observe(self.last_lengths[0])
-            self.osl.observe(self.last_lengths[1])
+            self.series.observe("isl", self.last_lengths[0])
+            self.series.observe("osl", self.last_lengths[1])
+
+    @property
+    def steps(self) -> int:
+        """Intervals ahead that cover a start-up, as far as one was measured: what is asked for now serves then."""
+        return steps_ahead(self.startup.seconds or 0.0, self.config.throughput_adjustment_interval_seconds)
 
     def predict(
         self, dgd: str, now: float, observed: Known[Observation] | Unknown, traffic: TrafficObserver
     ) -> Prediction:
-        """Our own prediction for the coming interval; nulls and a reason where the interval just seen is unknown."""
-        horizon = self.config.throughput_adjustment_interval_seconds
-        known = isinstance(observed, Known)
-        rate = self.rate.forecast() if known else None
+        """Our own prediction; nulls and a reason where the interval just seen is unknown.
+
+        It covers all intervals until a worker that is asked for now would serve, and is that of the busiest of them:
+        what the nearest one needs must not be taken away, and what the farthest one needs must be ordered now.
+        """
+        interval_s = self.config.throughput_adjustment_interval_seconds
+        steps = self.steps
+        busiest, rate = self._busiest(steps) if isinstance(observed, Known) else (1, None)
+        known = rate is not None
         return Prediction(
             dgd=dgd,
             prediction_id=f"{OWN}forecast:{now:.3f}",
             source=f"{OWN}{self.config.load_predictor}",
             made_at=now,
-            expires_at=now + horizon,
+            expires_at=now + interval_s,
             requests_per_s=rate,
-            isl=self.isl.forecast() if known else None,
-            osl=self.osl.forecast() if known else None,
+            isl=self.series.forecast("isl", busiest) if known else None,
+            osl=self.series.forecast("osl", busiest) if known else None,
             kv_hit_rate=traffic.kv_hit_rate,
             accept_length=traffic.accept_length,
-            horizon_s=horizon,
+            horizon_s=steps * interval_s,
+            quantiles=self._quantiles(busiest) if known else {},
             priority=PRIORITY,
-            reason=Reason.NO_TRAFFIC_DATA if rate is None else "predicted",
+            reason="predicted" if known else Reason.NO_TRAFFIC_DATA,
         )
+
+    def _busiest(self, steps: int) -> tuple[int, float | None]:
+        """Of the next `steps` intervals the one with the highest rate, the nearest of equals, and that rate."""
+        looked_at = range(1, steps + 1) if steps <= MOST_LOOKED_AT else _spread(steps)
+        rates = [(step, self.series.forecast("rate", step)) for step in looked_at]
+        return max(rates, key=lambda found: (found[1] or 0.0, -found[0]))
+
+    def _quantiles(self, steps: int) -> dict[str, float]:
+        """Rates that are not exceeded with these probabilities, from forecasters that know how far they are off."""
+        rate = self.series.forecasters["rate"]
+        found = rate.quantiles(QUANTILES, steps) if isinstance(rate, Auto) else None
+        return {} if found is None else {f"{level:g}": value for level, value in zip(QUANTILES, found, strict=True)}
 
     def best(self, own: Prediction, now: float) -> Prediction | None:
         """The prediction to plan with, or None when nobody names a rate.
@@ -127,22 +132,21 @@ class ForecastAgent:
 
     def to_state(self) -> dict[str, Any]:
         return {
-            "predictor": predictor(self.config),
-            "rate": self.rate.to_state(),
-            "isl": self.isl.to_state(),
-            "osl": self.osl.to_state(),
+            "series": self.series.to_state(),
+            "startup": self.startup.to_state(),
             "last_lengths": self.last_lengths,
             "outside": msgspec.to_builtins(list(self.outside.values())),
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Restore; a history that the configured predictor cannot read (another name, another scale) is left behind."""
-        if state["predictor"] == predictor(self.config):
-            try:
-                for name in ("rate", "isl", "osl"):
-                    getattr(self, name).load_state(state[name])
-            except StateError:
-                self._begin()
+        """Restore; what the configured forecaster cannot read, it learns anew from the past that is kept."""
+        self.series.load_state(state["series"])
+        self.startup.load_state(state["startup"])
         lengths = state["last_lengths"]
         self.last_lengths = None if lengths is None else (lengths[0], lengths[1])
         self.outside = {p.source: p for p in msgspec.convert(state["outside"], list[Prediction])}
+
+
+def _spread(steps: int) -> list[int]:
+    """So many of them that a glance is enough, the nearest and the farthest included."""
+    return sorted({1 + round(n * (steps - 1) / (MOST_LOOKED_AT - 1)) for n in range(MOST_LOOKED_AT)})

@@ -98,6 +98,7 @@ def forecast_numbers(prediction: Prediction | None) -> dict[str, float]:
         "kv_hit_rate": prediction.kv_hit_rate,
         "accept_length": prediction.accept_length,
     }
+    values |= {f"requests_per_s_q{level}": value for level, value in prediction.quantiles.items()}
     return {name: float(value) for name, value in values.items() if value is not None}
 
 

@@ -80,6 +80,7 @@ def _begin(memory: Memory, now: float) -> Tick:
     if not memory.config.throughput_loop:
         memory.traffic.begin_interval()  # nobody closes intervals
     given_up = memory.ledger.expire(now)
+    memory.forecast.startup.look(memory.ledger)
     if memory.config.advisory:
         memory.ledger.let_go()  # whoever acts on advice may choose other counts
     views = {
@@ -283,4 +284,5 @@ def _counters(memory: Memory) -> dict[str, int]:
         "fpm_clock_skew": c.clock_skew,
         "fpm_bad": c.bad,
         "traffic_duplicate": memory.traffic.duplicates,
+        **{f"fit_{what}": count for what, count in memory.forecast.series.fits.items()},
     }

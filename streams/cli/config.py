@@ -54,6 +54,7 @@ def check(file: str, sets: tuple[str, ...], print_: bool) -> None:
     overrides = pairs(sets)
     found = load(file, overrides=overrides)
     check_parts(found)
+    _check_warmup(found)
     if print_:
         output.write(yaml.safe_dump(effective(found), sort_keys=False, allow_unicode=True).rstrip("\n"))
     click.echo(f"{file}: valid", err=print_)
@@ -79,6 +80,15 @@ def check_parts(settings: Settings) -> None:
     _check_executor(settings)
     if edges.simulator is not None:
         cluster_config(simulation_settings(edges.simulator), settings)
+
+
+def _check_warmup(settings: Settings) -> None:
+    """A planner that runs goes on without a trace that it cannot read, for it may have learned from it before."""
+    from headrace.streams.runtime.warmup import recorded_load
+
+    source = settings.planner.load_predictor_warmup_trace
+    if source is not None:
+        recorded_load(source, settings.planner.throughput_adjustment_interval_seconds)
 
 
 def _check_bus(settings: Settings) -> None:

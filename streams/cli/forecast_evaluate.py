@@ -16,9 +16,9 @@ from headrace.models.forecast.evaluate import Score, replay, score
 from headrace.models.forecast.registry import FORECASTERS, make_forecaster
 from headrace.schemas.errors import ConfigError
 from headrace.streams.cli import output
-from headrace.streams.cli.forecast_input import Series, read_series
 from headrace.streams.cli.output import Column, Row
-from headrace.streams.runtime.fits import quiet
+from headrace.streams.runtime.fit_worker import quiet
+from headrace.streams.runtime.recorded_load import Series, read_series
 
 BASELINE = "constant"
 ALIKE = 0.01  # of the error: within it the cheaper forecaster is recommended

@@ -8,7 +8,7 @@ from headrace.schemas.errors import ConfigError
 
 if TYPE_CHECKING:
     from headrace.streams.cli.forecast_evaluate import Judged, Results
-    from headrace.streams.cli.forecast_input import Series
+    from headrace.streams.runtime.recorded_load import Series
 
 ENDINGS = (".png", ".svg", ".pdf")
 MOST_WINDOWS = 300  # of a series: more is a blur

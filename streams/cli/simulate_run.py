@@ -21,6 +21,7 @@ from headrace.schemas.errors import ConfigError
 from headrace.streams.fixed_fleets import fixed_fleets
 from headrace.streams.planner import Planner
 from headrace.streams.runtime.profiles import profiles_known
+from headrace.streams.runtime.warmup import warm_up
 from headrace.streams.settings import load
 from headrace.streams.settings_file import read_file
 from headrace.streams.simulation import cluster_config, simulation_settings, trace_of
@@ -63,6 +64,7 @@ def run_job(job: Job, *, fleets: int, as_json: bool) -> None:
     console = Console(stderr=as_json)
     with _bar(console) as step:
         planner = Planner(job.planner, job.cluster.dgd, start=job.cluster.origin_s)
+        warm_up(planner)
         planner.begin_epoch()
         known = profiles_known(job.planner, job.cluster.dgd, job.cluster.origin_s)
         if known is not None:

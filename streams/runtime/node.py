@@ -22,16 +22,30 @@ from headrace.schemas.deadletter import DeadLetter
 from headrace.schemas.decision import Decision
 from headrace.schemas.errors import BusError, Fenced, RecordError
 from headrace.schemas.reasons import DeadLetterReason
-from headrace.schemas.streams import ACKS, CONFIG, FPM, INVENTORY, PREDICTIONS, PROFILES, PROPOSALS, TRAFFIC, Stream
+from headrace.schemas.streams import (
+    ACKS,
+    CONFIG,
+    FITS,
+    FPM,
+    INVENTORY,
+    PREDICTIONS,
+    PROFILES,
+    PROPOSALS,
+    TRAFFIC,
+    Stream,
+)
 from headrace.schemas.tick_report import TickReport
 from headrace.streams.planner import Planner
 from headrace.streams.runtime.clock import Clock
+from headrace.streams.runtime.fit_desk import FitDesk, fit_desk
+from headrace.streams.runtime.fits import Fits
 from headrace.streams.runtime.recovery import recover, snapshot_record, with_positions
+from headrace.streams.runtime.warmup import warm_up_apart
 from headrace.streams.runtime.writer import RETRY_S, Writer
 
 log = logging.getLogger("headrace.planner")
 
-INPUTS: tuple[Stream, ...] = (FPM, TRAFFIC, INVENTORY, CONFIG, PROFILES, PREDICTIONS, PROPOSALS, ACKS)
+INPUTS: tuple[Stream, ...] = (FPM, TRAFFIC, INVENTORY, CONFIG, PROFILES, FITS, PREDICTIONS, PROPOSALS, ACKS)
 TAKE_OVER_TRIES = 5  # a former owner that still runs writes every tick; the second try has little left to read
 LOOK_S = 2.0  # without a message of the tail: then the bus is asked again where it ends
 CLOCK_CHECK_S = 60.0  # the longest sleep
@@ -46,6 +60,7 @@ class NodeOptions:
     on_tick: Callable[[list[Record]], None] | None = None
     catch_up_s: float = 30.0  # patience for reading the tail at start
     starting: AbstractAsyncContextManager[Any] = field(default_factory=nullcontext)  # held while it recovers
+    fits: Fits | None = None  # who makes the fits of forecasters; None: the workers of this process
 
 
 @dataclass(slots=True)
@@ -61,6 +76,7 @@ class PlannerNode:
     planning: bool = False  # it has taken over
     positions: dict[str, int] = field(default_factory=dict)  # stream -> last position taken in
     _writer: Writer = field(init=False)
+    _desk: FitDesk = field(init=False)
     _readers: list[tuple[Stream, RecordReader]] = field(default_factory=list)
     _letters: list[DeadLetter] = field(default_factory=list)
     _flushing: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -68,6 +84,10 @@ class PlannerNode:
     async def run(self, stop: asyncio.Event) -> None:
         """Plan until `stop` is set. Raises Fenced when another process has taken this DGD over, BusError when the bus
         is there and cannot be read."""
+        with fit_desk(self.dgd, self.options.fits) as self._desk:
+            await self._run(stop)
+
+    async def _run(self, stop: asyncio.Event) -> None:
         working, stopping = asyncio.create_task(self._work(stop)), asyncio.create_task(stop.wait())
         try:
             await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -111,6 +131,7 @@ class PlannerNode:
         await self._close_readers()
         found = await recover(self.bus.bus, self.config, self.dgd, self.clock)
         self.planner, self.positions, self._letters = found.planner, found.positions, []
+        self.planner.forecasts.set_inline(False)
         self._writer = Writer(self.bus, self.dgd, found.state_position, found.decision_position)
         for note in found.notes:
             log.warning("%s: %s", self.dgd, note)
@@ -120,6 +141,7 @@ class PlannerNode:
             self._readers.append((stream, reader))
         for stream, reader in self._readers:
             await self._catch_up(stream, reader)
+        await warm_up_apart(self.planner)
         epoch = self.planner.begin_epoch()
         await self._save(self.clock.now())
         if found.unpublished is not None:
@@ -206,7 +228,7 @@ class PlannerNode:
         if decision is not None:
             await self._writer.decide(decision)
         rest = [with_positions(r, positions) if isinstance(r, TickReport) else r for r in records if r is not decision]
-        await self._writer.say(rest)
+        await self._writer.say([*rest, *self._desk.exchange(self.planner, now)])
         if self.options.on_tick is not None:
             self.options.on_tick(records)
 

@@ -15,6 +15,7 @@ from headrace.schemas.streams import DAY
 from headrace.streams.planner import Planner
 from headrace.streams.runtime.offline import drive
 from headrace.streams.runtime.profiles import profiles_known
+from headrace.streams.runtime.warmup import warm_up
 from headrace.streams.settings import Settings
 
 LONGEST_S = 31 * DAY
@@ -35,6 +36,7 @@ def replay(settings: Settings) -> Iterator[tuple[float, Record]]:
             f"times is wrong, or they do not belong together"
         )
     planner = Planner(settings.planner, settings.edges.dgd, start=timed[0][0])
+    warm_up(planner)
     planner.begin_epoch()
     known = profiles_known(settings.planner, settings.edges.dgd, timed[0][0])
     if known is not None:

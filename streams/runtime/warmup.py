@@ -1,12 +1,15 @@
 """A recorded trace for forecasters to warm up with: `load_predictor_warmup_trace`.
 
 A file, a pattern or a folder of `.jsonl` and `.jsonl.gz`, in one of two formats: Mooncake (`timestamp` in ms,
-`input_length`, `output_length`) or `dynamo.request.trace.v1`. Shards may come in any order. Reading is strict: a trace
-that was read in part looks like a lighter load, so one bad line, or a second format, refuses all of it.
+`input_length`, `output_length`) or `dynamo.request.trace.v1`. Shards may come in any order. Or one `.csv`, of rates or
+of requests, as `headrace forecast evaluate` reads it. Reading is strict: a trace that was read in part looks like a
+lighter load, so one bad line, or a second format, refuses all of it.
 """
 
+import asyncio
 import glob
 import gzip
+import logging
 import math
 import zlib
 from collections.abc import Iterator
@@ -15,16 +18,67 @@ from typing import Any
 
 import msgspec
 
-from headrace.models.forecast.windows import Window, windows
+from headrace.connectors.simulator.traces import LONGEST_SPAN_S, load_trace
+from headrace.models.forecast.resample import resample
+from headrace.models.forecast.windows import Window, lengths, windows
 from headrace.schemas.errors import ConfigError
+from headrace.streams.planner import Planner
+from headrace.streams.runtime.recorded_load import is_rates, read_rates
+
+log = logging.getLogger("headrace.planner")
 
 KEY = "load_predictor_warmup_trace"
 TRACE = "dynamo.request.trace.v1"
 REQUEST_END = "request_end"
 ENDINGS = (".jsonl", ".jsonl.gz")
 MOST_TOKENS = 100_000_000
+LONGEST_NOTE = 400  # characters
 
 Row = tuple[float, int, int]  # arrival in seconds, input tokens, output tokens
+
+
+def warm_up(planner: Planner) -> bool:
+    """Teach a planner that has seen no request the trace of its configuration, if that names one. True if it did.
+
+    What it has learned is part of its state, so it happens once in the life of a DGD. Raises ConfigError for a trace
+    that cannot be used; the planner is as it was then.
+    """
+    config, forecasts = planner.config, planner.forecasts
+    source = config.load_predictor_warmup_trace
+    if source is None or not config.throughput_loop or forecasts.warmed_by or not forecasts.empty:
+        return False
+    forecasts.warm_up(source, recorded_load(source, config.throughput_adjustment_interval_seconds))
+    return True
+
+
+async def warm_up_apart(planner: Planner) -> None:
+    """The same beside the event loop, which has other DGDs to plan. A bad trace is said, and planned without."""
+    try:
+        if await asyncio.to_thread(warm_up, planner):
+            log.info("%s: forecasts begin with what %s shows", planner.dgd, planner.forecasts.warmed_by)
+    except ConfigError as e:
+        log.error("%s: forecasts begin with nothing: %s", planner.dgd, e)
+        planner.notes.append(f"forecasts begin with nothing: {e}"[:LONGEST_NOTE])
+
+
+def recorded_load(source: str, interval_s: float) -> dict[str, list[float]]:
+    """Rates and mean lengths in windows of `interval_s`, by series. Raises ConfigError naming what is wrong and where.
+
+    A CSV of rates says nothing about lengths.
+    """
+    path = Path(source)
+    if path.is_file() and path.name.removesuffix(".gz").endswith(".csv"):
+        if is_rates(path):
+            own_s, values = read_rates(path)
+            return {"rate": resample(values, own_s, interval_s, len(values) * int(1 + own_s / interval_s))}
+        found = windows(load_trace(path).rows(), interval_s)
+    else:
+        found = warmup_windows(source, interval_s)
+    return {
+        "rate": [w.requests / interval_s for w in found],
+        "isl": lengths(w.isl for w in found),
+        "osl": lengths(w.osl for w in found),
+    }
 
 
 def warmup_windows(source: str, interval_s: float) -> list[Window]:
@@ -46,6 +100,12 @@ def warmup_windows(source: str, interval_s: float) -> list[Window]:
                 rows.append(row)
     if not rows:
         raise ConfigError(f"{KEY}: {source} holds no request")
+    span_s = max(rows)[0] - min(rows)[0]
+    if span_s > LONGEST_SPAN_S:
+        raise ConfigError(
+            f"{KEY}: {source} spans {span_s / 86_400:.0f} days, above {LONGEST_SPAN_S / 86_400:.0f}: one of its times "
+            "is wrong, or its shards do not belong together"
+        )
     return windows(rows, interval_s)
 
 
@@ -59,7 +119,9 @@ def warmup_files(source: str) -> list[Path]:
     else:
         files = [Path(p) for p in sorted(glob.glob(source)) if p.endswith(ENDINGS)]
     if not files:
-        raise ConfigError(f"{KEY}: {source!r} is no .jsonl or .jsonl.gz file, and no folder or pattern of such files")
+        raise ConfigError(
+            f"{KEY}: {source!r} is no .jsonl, .jsonl.gz or .csv file, and no folder or pattern of .jsonl files"
+        )
     if not files[0].name.endswith(ENDINGS):
         raise ConfigError(f"{KEY}: {source!r} does not end in {' or '.join(ENDINGS)}")
     names = [str(p).removesuffix(".gz") for p in files]

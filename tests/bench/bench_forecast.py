@@ -15,8 +15,8 @@ from time import perf_counter
 from headrace.models.forecast.base import steps_ahead, warm_up
 from headrace.models.forecast.evaluate import replay, score
 from headrace.models.forecast.registry import FORECASTERS, make_forecaster
-from headrace.streams.cli.forecast_input import read_series
-from headrace.streams.runtime.fits import quiet
+from headrace.streams.runtime.fit_worker import quiet
+from headrace.streams.runtime.recorded_load import read_series
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 STARTUPS_S = (30.0, 60.0, 180.0)

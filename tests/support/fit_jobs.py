@@ -17,10 +17,14 @@ class Job:
     error: str = ""
     dies: bool = False
 
+    @property
+    def newest(self) -> float:
+        return float(self.at)
+
     def run(self) -> FitResult:
         time.sleep(self.seconds)
         if self.dies:
             os._exit(3)
         if self.error:
             raise RuntimeError(self.error)
-        return FitResult(self.kind, self.at, float(self.at), {"pid": os.getpid()})
+        return FitResult(self.kind, self.at, self.newest, {"pid": os.getpid()})

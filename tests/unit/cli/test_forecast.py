@@ -11,8 +11,8 @@ from click.testing import CliRunner, Result
 
 from headrace.schemas.errors import ConfigError
 from headrace.streams.cli.forecast_evaluate import Judged, recommendation, sparkline
-from headrace.streams.cli.forecast_input import Series, read_series
 from headrace.streams.cli.main import cli
+from headrace.streams.runtime.recorded_load import Series, read_series
 
 
 @pytest.fixture

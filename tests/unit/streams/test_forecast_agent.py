@@ -8,7 +8,8 @@ from headrace.models.known import Known, Unknown
 from headrace.schemas.config import planner_config
 from headrace.schemas.errors import ConfigError
 from headrace.schemas.prediction import Prediction
-from headrace.streams.agents.forecast import MAX_OUTSIDE, ForecastAgent
+from headrace.streams.agents.forecast import MAX_OUTSIDE, MOST_LOOKED_AT, ForecastAgent
+from headrace.streams.agents.load_series import LoadSeries
 from headrace.streams.agents.traffic import Observation, TrafficObserver
 
 CONSTANT = {"optimization_target": "sla", "load_predictor": "constant"}
@@ -135,12 +136,13 @@ def test_quantiles_and_long_reasons_are_not_kept():
         ({"load_predictor": "kalman"}, {"load_predictor": "kalman", "load_predictor_log1p": True}),
     ],
 )
-def test_a_history_that_another_predictor_cannot_read_is_left_behind(before, after):
-    old, new = agent(**before), agent(**after)
-    for _ in range(8):
-        own(old, seen(360))
+def test_another_predictor_learns_from_what_the_one_before_had_seen(before, after):
+    old, new, taught = agent(**before), agent(**after), agent(**after)
+    for requests in (180, 360, 540, 720, 900, 1080, 1260, 1440):
+        own(old, seen(requests))
+        own(taught, seen(requests))
     new.load_state(old.to_state())
-    assert new.rate.forecast() is None
+    assert new.series.forecast("rate", 3) == taught.series.forecast("rate", 3)
     assert new.last_lengths == (1000.0, 200.0)
 
 
@@ -151,4 +153,58 @@ def test_an_unknown_predictor_is_refused_whether_it_is_needed_or_not():
 
 
 def test_without_a_throughput_loop_no_predictor_is_made():
-    assert type(agent(load_predictor="kalman", optimization_target="throughput").rate).__name__ == "Constant"
+    idle = agent(load_predictor="kalman", optimization_target="throughput")
+    assert {type(made).__name__ for made in idle.series.forecasters.values()} == {"Constant"}
+
+
+def test_the_horizon_covers_the_start_up_that_was_measured():
+    made = agent()
+    assert own(made, seen(360)).horizon_s == 180.0
+    made.startup.seconds = 400.0
+    assert own(made, seen(360)).horizon_s == 540.0
+
+
+def rising(**config) -> ForecastAgent:
+    made = agent(load_predictor="kalman", **config)
+    for requests in range(1800, 3600, 180):
+        own(made, seen(requests))
+    return made
+
+
+def test_a_rising_load_is_foretold_for_the_end_of_the_horizon():
+    made = rising()
+    near, far = made.series.forecast("rate", 1), made.series.forecast("rate", 3)
+    made.startup.seconds = 400.0
+    assert near < far == made.predict(DGD, 2000.0, seen(3600), TrafficObserver(30.0)).requests_per_s
+
+
+def test_a_falling_load_is_foretold_for_its_beginning():  # what is needed until then must not go
+    made = agent(load_predictor="kalman")
+    for requests in range(3600, 1800, -180):
+        own(made, seen(requests))
+    made.startup.seconds = 400.0
+    foretold = made.predict(DGD, 2000.0, seen(1800), TrafficObserver(30.0)).requests_per_s
+    assert foretold == made.series.forecast("rate", 1) > made.series.forecast("rate", 3)
+
+
+def test_of_a_long_horizon_some_intervals_are_looked_at_the_first_and_the_last_too(monkeypatch):
+    made, asked = rising(), []
+    monkeypatch.setattr(LoadSeries, "forecast", lambda self, name, steps=1: asked.append(steps) or 1.0)
+    made.startup.seconds = 180.0 * 100
+    made.predict(DGD, 2000.0, seen(3600), TrafficObserver(30.0))
+    assert (min(asked), max(asked)) == (1, 100)
+    assert len(set(asked)) == MOST_LOOKED_AT
+
+
+def test_auto_says_how_far_the_rate_may_be_off():
+    made = agent(load_predictor="auto")
+    for n in range(40):
+        own(made, seen(3600 + 400 * (n * n % 7)))
+    said = own(made, seen(3600))
+    levels = [said.quantiles[level] for level in ("0.1", "0.5", "0.9", "0.95")]
+    assert levels == sorted(levels)
+    assert levels[0] < levels[-1]
+
+
+def test_forecasters_that_do_not_know_how_far_they_are_off_give_no_quantiles():
+    assert rising().predict(DGD, 2000.0, seen(3600), TrafficObserver(30.0)).quantiles == {}

@@ -130,7 +130,7 @@ def test_floors_and_the_forecast_outlive_a_revision():
     revise(stage, 1, BOTH | {"ttft_ms": 400, "throughput_adjustment_interval_seconds": 60}, 181.0)
     steady(stage, 184.0)
     assert stage.tick(185.0).role("prefill").floor == 3
-    assert stage.planner._memory.forecast.rate.forecast() == 100.0
+    assert stage.planner.forecasts.forecast("rate") == 100.0
 
 
 def test_floors_of_a_loop_that_was_switched_off_hold_no_longer():
@@ -150,13 +150,14 @@ def test_a_revision_that_none_could_follow_is_refused(stage, revision):
     assert stage.planner.config_revision == 0
 
 
-def test_another_predictor_begins_its_history_anew():
+def test_another_predictor_or_scale_goes_on_with_what_the_one_before_had_seen():
     stage = Stage(Planner(planner_config(BOTH), DGD)).teach(170.0)
     stage.traffic(0, 180, 18_000)
     stage.tick(180.0)
     revise(stage, 1, BOTH | {"load_predictor": "kalman"}, 181.0)
-    assert stage.planner._memory.forecast.rate.forecast() is None
+    assert stage.planner.forecasts.forecast("rate") == 100.0
     revise(stage, 2, BOTH | {"load_predictor": "kalman", "load_predictor_log1p": True}, 182.0)
+    assert stage.planner.forecasts.forecast("rate") == 100.0
     assert stage.planner.config_revision == 2
 
 

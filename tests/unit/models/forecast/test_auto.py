@@ -15,7 +15,7 @@ from headrace.models.forecast.fitting import FitResult
 from headrace.models.forecast.mixture import DOUBT, TRUST, Mixture
 from headrace.models.forecast.spread import FEWEST, Spread
 from headrace.schemas.errors import ConfigError, StateError
-from headrace.streams.cli.forecast_input import read_series
+from headrace.streams.runtime.recorded_load import read_series
 
 LIGHT = ("smooth", "seasonal", "kalman")
 STARTUPS_S = (30.0, 60.0, 180.0)

@@ -1,4 +1,4 @@
-"""Series of request rates from recorded files."""
+"""Request rates from recorded files: for judging forecasters, and for teaching them."""
 
 import csv
 import gzip
@@ -32,8 +32,8 @@ def read_series(path: str | Path, interval_s: float | None = None) -> Series:
     The last window of a trace is left out: the trace ends within it.
     """
     path = Path(path)
-    if _is_rates(path):
-        return _joined(path, *_rates(path), interval_s)
+    if is_rates(path):
+        return _joined(path, *read_rates(path), interval_s)
     trace = load_trace(path)
     interval_s = interval_s or TRACE_INTERVAL_S
     found = windows(trace.rows(), interval_s)[:-1]
@@ -54,14 +54,15 @@ def _open_lines(path: Path) -> Iterator[str]:
         raise ConfigError(f"{path}: cannot be read as text ({e}): check that it is whole") from e
 
 
-def _is_rates(path: Path) -> bool:
+def is_rates(path: Path) -> bool:
+    """Is it a CSV of rates? Raises ConfigError where it cannot be read."""
     if not path.name.removesuffix(".gz").endswith(".csv"):
         return False
     return next(csv.reader(_open_lines(path)), None) == RATE_COLUMNS
 
 
-def _rates(path: Path) -> tuple[float, list[float]]:
-    """Seconds of a window, and the rates."""
+def read_rates(path: Path) -> tuple[float, list[float]]:
+    """Seconds of a window, and the rates. Raises ConfigError naming the file, the line, the remedy."""
     starts, values = [], []
     rows = csv.reader(_open_lines(path))
     next(rows)
