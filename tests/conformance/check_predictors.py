@@ -146,7 +146,7 @@ def planned_series(case: Case) -> set[str]:
     agent = ForecastAgent(planner_config(config | {"optimization_target": "sla", "kalman_min_points": 1}))
     for seen in case.input.get("warm", ()):
         agent.observe(_observation(seen))
-    for series in (agent.rate, agent.isl, agent.osl):
+    for series in agent.series.forecasters.values():
         series.rearm()
     traffic, differences, largest = TrafficObserver(max_skew_s=1.0), set(), 0.0
     for now, (seen, want) in enumerate(zip(case.input["ticks"], case.expected["ticks"], strict=True)):
