@@ -81,7 +81,7 @@ class PlannerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     no_correction: bool = False  # policy `correction` believes the profiles alone (Dynamo 0.4: --no-correction)
     correction_most_growth: Annotated[float, Meta(ge=1.0, le=100.0)] = 2.0  # times what the profiles alone ask for
 
-    load_predictor: str = "kalman"  # the forecaster
+    load_predictor: str = "auto"  # the forecaster; `auto` mixes those that have been good lately
     load_predictor_log1p: bool = False  # forecast log(1 + value): growth by factors
     load_predictor_warmup_trace: str | None = None  # recorded load to learn from before the first start; null: none
     kalman_q_level: Variance = 1.0  # variance of the level

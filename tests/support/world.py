@@ -222,9 +222,12 @@ class Stage:
 
     @classmethod
     def of(cls, **config: Any) -> "Stage":
-        """A planner of its own epoch under this configuration; else the reference's policy, the SLA of the goldens."""
-        sla = {"optimization_target": "sla", "ttft_ms": 100, "itl_ms": 10}
-        raw = sla | {"max_gpu_budget": -1, "capacity_policy": "reference"} | config
+        """A planner of its own epoch; where not configured, by the reference's policy, for the SLA of the goldens.
+
+        Its forecast is the last value then.
+        """
+        sla = {"optimization_target": "sla", "ttft_ms": 100, "itl_ms": 10, "max_gpu_budget": -1}
+        raw = sla | {"capacity_policy": "reference", "load_predictor": "constant"} | config
         planner = Planner(planner_config(raw), DGD)
         planner.begin_epoch()
         return cls(planner)

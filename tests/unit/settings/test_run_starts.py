@@ -41,7 +41,7 @@ def test_what_is_odd_is_said_at_the_start(caplog: pytest.LogCaptureFixture) -> N
         "ttft_ms is 0.5 milliseconds; if seconds were meant, write 500",
         "itl_ms is 0.05 milliseconds; if seconds were meant, write 50",
         "accepted without effect: backend",
-        "load_predictor is 'kalman' by default, where the reference does as with 'arima'",
+        "load_predictor is 'auto' by default, where the reference does as with 'arima'",
         "no source of worker counts",
     ):
         assert said in caplog.text
