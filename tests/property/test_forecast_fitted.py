@@ -2,6 +2,7 @@
 
 import json
 import math
+from contextlib import suppress
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from headrace.models.forecast.base import MAX_GROWTH, Forecaster
 from headrace.models.forecast.fitting import FitResult
 from headrace.models.forecast.registry import make_forecaster
+from headrace.schemas.errors import RecordError
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
@@ -110,3 +112,31 @@ def test_the_state_does_not_grow_beyond_its_bound(name, options):
     forecaster = fed(name, options, [1e9 * abs(math.sin(n)) for n in range(2500)])
     forecaster.forecast()
     assert len(json.dumps(forecaster.to_state())) < MOST_BYTES[name]
+
+
+numbers = st.floats() | st.integers(-3, 40) | st.floats(-2, 2)
+orders = st.fixed_dictionaries(
+    {"p": st.integers(-1, 20), "d": st.integers(-1, 4), "q": st.integers(-1, 20), "constant": st.booleans()},
+    optional={"unit": numbers, "log_unit": st.none() | numbers},
+)
+answers = st.fixed_dictionaries(
+    {}, optional={"order": orders | st.none(), "params": st.lists(numbers, max_size=6), "path": st.lists(numbers)}
+)
+SEEN = [100 + 30 * math.sin(n / 4) + n % 3 for n in range(30)]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("kind", ["arima", "prophet"])
+@settings(max_examples=150)
+@given(answer=answers, later=st.lists(st.floats(0, 1e6), max_size=5), ahead=st.integers(1, 30))
+def test_whatever_a_fit_says_it_is_refused_or_gives_forecasts_like_any(kind, answer, later, ahead):
+    forecaster = make_forecaster(kind)
+    forecaster.inline = False
+    for value in SEEN:
+        forecaster.observe(value)
+    with suppress(RecordError):
+        forecaster.take_fit(FitResult(kind, len(SEEN), SEEN[-1], answer))
+    for value in later:
+        forecaster.observe(value)
+    assert 0 <= forecaster.forecast(ahead) <= MAX_GROWTH * max(*SEEN, *later)
+    assert "NaN" not in json.dumps(forecaster.to_state())

@@ -18,6 +18,7 @@ from headrace.schemas.config_revision import ConfigRevision
 from headrace.schemas.decision import Causes, Decision
 from headrace.schemas.errors import RecordError
 from headrace.schemas.examples import EXAMPLES
+from headrace.schemas.forecast_fit import ForecastFit
 from headrace.schemas.fpm import Fpm, QueuedRequests, ScheduledRequests, encode_fpm
 from headrace.schemas.fpm_batch import FpmBatch, FpmItem
 from headrace.schemas.inventory import Capabilities, RoleInventory, WorkerInventory
@@ -147,6 +148,19 @@ revisions = st.builds(
     ),
     **common,
 )
+fits = st.builds(
+    ForecastFit,
+    fit_id=names,
+    series=st.sampled_from(["rate", "isl"]) | names,
+    kind=st.sampled_from(["arima", "prophet"]) | names,
+    options=st.sampled_from(["constant, 20 s, window 50"]) | names,
+    at=serials,
+    newest=amounts,
+    values=st.none() | st.dictionaries(st.sampled_from(["order", "params", "path"]) | names, json_values, max_size=3),
+    made_at=seconds,
+    failure=st.text(max_size=300),
+    **common,
+)
 acks = st.builds(
     DecisionAck,
     epoch=serials,
@@ -172,7 +186,9 @@ decisions = st.builds(
     **common,
 )
 examples = st.sampled_from([*EXAMPLES.values(), *(replace(record, dgd=DGD) for record in EXAMPLES.values())])
-anything = st.one_of(batches, windows(), inventories, predictions, proposals, revisions, acks, decisions, examples)
+anything = st.one_of(
+    batches, windows(), inventories, predictions, fits, proposals, revisions, acks, decisions, examples
+)
 
 
 def planner(config: dict[str, Any]) -> Planner:
@@ -184,7 +200,7 @@ def planner(config: dict[str, Any]) -> Planner:
 
 
 def test_the_garbage_tried_here_is_what_a_bus_would_let_through() -> None:
-    for strategy in (batches, windows(), inventories, predictions, proposals, acks, decisions):
+    for strategy in (batches, windows(), inventories, predictions, fits, proposals, acks, decisions):
 
         @given(strategy)
         @settings(max_examples=20)
