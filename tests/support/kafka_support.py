@@ -123,6 +123,7 @@ class Broker:
         return path
 
     def start(self) -> None:
+        """Start it, from the main thread: it is killed when the thread that has started it ends."""
         with (self.directory / "out.log").open("ab") as out:
             self._process = subprocess.Popen(
                 _java("kafka.Kafka", str(self.directory / "server.properties")),
