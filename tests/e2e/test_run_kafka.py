@@ -14,7 +14,6 @@ from nats_support import nats_server
 from headrace.connectors.bus.records import RecordBus
 from headrace.schemas.ack import AckStatus, DecisionAck
 from headrace.schemas.streams import ACKS, DECISIONS, TICKS
-from headrace.streams.cli.main import EXIT_FENCED
 
 
 @dataclass
@@ -65,12 +64,14 @@ async def test_decisions_are_made_acked_and_continued_after_a_kill(town: Town) -
     assert listed.returncode == 0, listed.stderr
 
 
-async def test_of_two_planners_the_older_ends_with_its_own_exit_code(town: Town) -> None:
-    older = town.site.start("older", "run", "-c", "planner.yaml")
-    town.site.says("older", "planning in epoch 1")
-    newer = town.site.start("newer", "run", "-c", "planner.yaml")
-    assert older.wait(60) == EXIT_FENCED
-    assert "Another planner runs for this DGD" in town.site.log("older").splitlines()[-1]
+async def test_of_two_planners_the_second_stands_by_until_the_first_is_stopped(town: Town) -> None:
+    first = town.site.start("first", "run", "-c", "planner.yaml")
+    town.site.says("first", "planning in epoch 1")
+    second = town.site.start("second", "run", "-c", "planner.yaml")
+    town.site.says("second", "standing by")
+    assert first.poll() is None
+    assert town.site.stop(first) == 0
+    town.site.says("second", "planning in epoch 2")
     ticks = len(await read_all(town.records, TICKS))
     await until_there(town.records, TICKS, lambda found: len(found) > ticks)
-    assert town.site.stop(newer) == 0
+    assert town.site.stop(second) == 0
