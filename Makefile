@@ -13,7 +13,7 @@ ARGS ?=
 TRACE ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check conformance lint types imports schemas generate bench mutants coverage format lock upgrade clean
+.PHONY: help demo test soak check conformance lint types imports schemas generate bench mutants coverage format lock upgrade clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,6 +23,10 @@ demo: $(DEMO) ## a deployment that follows its load, on this machine; TRACE=file
 
 test: $(DEV) ## all tests; JOBS=2 runs them in two processes, ARGS="-k kalman" picks some
 	@$(BIN)/pytest -n $(JOBS) $(ARGS)
+
+soak: $(DEV) ## the long forms of the fault tests, some forty minutes; their counts are in docs/reliability.md
+	@HEADRACE_SOAK=1 $(BIN)/pytest -n 0 -s tests/fault $(ARGS)
+	@PYTHONPATH=tests/support $(BIN)/python tests/bench/bench_failover.py
 
 check: lint types imports schemas ## what a change must pass besides its tests: style, types, import rules, generated files
 

@@ -283,6 +283,7 @@ def _counters(memory: Memory) -> dict[str, int]:
         "fpm_late": c.late,
         "fpm_clock_skew": c.clock_skew,
         "fpm_bad": c.bad,
+        "traffic_seen": memory.traffic.seen,
         "traffic_duplicate": memory.traffic.duplicates,
         **{f"fit_{what}": count for what, count in memory.forecast.series.fits.items()},
     }

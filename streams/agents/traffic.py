@@ -96,6 +96,7 @@ class TrafficObserver:
     forgotten_to: float = 0.0  # ids of windows that ended up to here may have been forgotten
     kv_hit_rate: float | None = None  # last valid
     accept_length: float | None = None  # last valid
+    seen: int = 0  # windows that were counted
     duplicates: int = 0
     unknown: str | None = "the throughput loop has not run yet"  # why the last interval is, if it is
 
@@ -115,6 +116,7 @@ class TrafficObserver:
         # A clock ahead must not outshine what follows.
         end = float(window.end if window.end <= now + self.max_skew_s else now)
         self._remember(window.window_id, end)
+        self.seen += 1
         self.interval.add(window)
         if self.newest_end is None or end >= self.newest_end:
             self.newest_end = end
@@ -174,6 +176,7 @@ class TrafficObserver:
             "forgotten_to": self.forgotten_to,
             "kv_hit_rate": self.kv_hit_rate,
             "accept_length": self.accept_length,
+            "seen": self.seen,
             "duplicates": self.duplicates,
             "unknown": self.unknown,
         }
@@ -185,6 +188,7 @@ class TrafficObserver:
         self.ids = {window_id: float(end) for window_id, end in state["ids"]}
         self.kv_hit_rate = state["kv_hit_rate"]
         self.accept_length = state["accept_length"]
+        self.seen = state.get("seen", 0)  # snapshots before it was counted
         self.duplicates = state["duplicates"]
         self.unknown = state["unknown"]
 

@@ -50,6 +50,10 @@ async def recover(bus: Bus, config: PlannerConfig, dgd: str, clock: Clock) -> Re
     if logged is not None and planner.ledger.adopt(logged, clock.now()):
         await _settle_from_log(bus, planner, clock, notes)
     await _know_epochs(bus, planner)
+    if last_state is None and planner.ledger.highest_epoch:
+        notes.append(
+            f"there is no snapshot, and the log knows epoch {planner.ledger.highest_epoch}: rebuilt from the log"
+        )
     return Recovered(
         planner,
         positions,

@@ -50,7 +50,7 @@ class Service:
         self._on_tick = on_tick
         shards = settings.edges.shards
         self._partition_of = partial(partition_of, partitions=shards.partitions)
-        self._shared = SharedReads(records.bus, self._partition_of)
+        self._shared = SharedReads(records.bus)
         self._starting = asyncio.Semaphore(STARTS)
         self.nodes: dict[str, PlannerNode] = {}
         self.host = ShardHost(self._partition_of, self._plan, self._excluded, on_end)

@@ -1,14 +1,14 @@
-"""A bus on which many read one stream, each its own DGD, through one reader for each partition.
+"""A bus on which many read one stream, each its own DGD, through one reader.
 
-A thousand DGDs with seven streams each would be seven thousand consumers on the server, with a heartbeat each second.
+A thousand DGDs with eight streams each would be eight thousand consumers on the server, with a heartbeat each second.
 Here those that start together share a reader from its first message; one that comes later reads alone until it has
-caught up, and then joins.
+caught up, and then joins. So a process that owns many partitions has, in the long run, one reader for each stream.
 """
 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from headrace.connectors.bus.base import Bus, Message, Outgoing, Reader, ReaderClosed, StreamInfo
 from headrace.schemas.streams import Stream
@@ -18,18 +18,15 @@ log = logging.getLogger("headrace.shards")
 GATHER_S = 0.02  # those that start together
 LOOK_S = 1.0  # of silence: then it may have caught up
 RETRY_S = 1.0
-MOST_WAITING = 5_000  # messages of one DGD; then its partition waits for it
-
-Place = tuple[str, int]  # stream and partition
+MOST_WAITING = 5_000  # messages of one DGD; then the others wait for it
 
 
 class SharedReads:
     """Hands everything to the bus underneath, but reads of one key from a position, which it shares."""
 
-    def __init__(self, bus: Bus, partition_of: Callable[[str], int]) -> None:
+    def __init__(self, bus: Bus) -> None:
         self._bus = bus
-        self._partition_of = partition_of
-        self._pumps: dict[Place, list[_Pump]] = {}
+        self._pumps: dict[str, list[_Pump]] = {}  # by stream
 
     async def read(self, stream: Stream, *, key: str | None = None, after: int | None = None) -> Reader:
         if key is None or after is None or not self._bus.one_order:
@@ -44,16 +41,15 @@ class SharedReads:
         return sum(len(pumps) for pumps in self._pumps.values())
 
     def _forming(self, stream: Stream, key: str, after: int) -> "_Pump":
-        """The pump that is about to start for this partition, from the beginning or from where snapshots end."""
-        place = (stream.name, self._partition_of(key))
-        pumps = self._pumps.setdefault(place, [])
+        """The pump that is about to start for this stream, from the beginning or from where snapshots end."""
+        pumps = self._pumps.setdefault(stream.name, [])
         for pump in pumps:
             # One without keys is about to end.
             if pump.forming and pump.keys and pump.from_start == (after == 0) and key not in pump.keys:
                 return pump
         pump = _Pump(self._bus, stream, pumps, from_start=after == 0)
         pumps.append(pump)
-        pump.task = asyncio.create_task(pump.run(), name=f"read {stream.name} partition {place[1]}")
+        pump.task = asyncio.create_task(pump.run(), name=f"read {stream.name}")
         return pump
 
     async def open(self) -> None:
@@ -147,7 +143,7 @@ class _Pump:
     def __init__(self, bus: Bus, stream: Stream, pumps: "list[_Pump]", *, from_start: bool) -> None:
         self._bus = bus
         self._stream = stream
-        self._pumps = pumps  # all of this stream and partition
+        self._pumps = pumps  # all of this stream
         self.from_start = from_start
         self.forming = True
         self.caught_up = False
@@ -241,7 +237,7 @@ class _Pump:
 
     @property
     def _elder(self) -> "_Pump | None":
-        """The one that reads this partition for the others."""
+        """The one that reads this stream for the others."""
         for pump in self._pumps:
             if pump is self:
                 return None

@@ -73,6 +73,10 @@ async def test_what_is_on_the_log_counts_once_whether_the_snapshot_has_it_or_the
     assert report.notes == []
 
 
+async def test_the_first_start_of_all_has_nothing_to_rebuild(lab: Lab) -> None:
+    assert (await lab.node()).reports[0].notes == []
+
+
 async def test_the_epoch_rises_with_every_start_and_ids_go_on(lab: Lab) -> None:
     for life in range(3):
         await lab.ask(decode=2 + life)
@@ -86,7 +90,7 @@ async def test_the_epoch_rises_with_every_start_and_ids_go_on(lab: Lab) -> None:
     assert [(d.epoch, d.decision_id) for d in decisions] == [(1, 0), (2, 1), (3, 2)]
 
 
-async def test_a_lost_snapshot_is_rebuilt_from_the_log(lab: Lab) -> None:
+async def test_a_lost_snapshot_is_rebuilt_from_the_log_and_the_next_report_says_so(lab: Lab) -> None:
     node = await lab.node()
     await node.took(FPM, await lab.records.publish(iterations(1, 10)))
     await node.took(PROPOSALS, await lab.ask(decode=3))
@@ -98,6 +102,7 @@ async def test_a_lost_snapshot_is_rebuilt_from_the_log(lab: Lab) -> None:
     again = await lab.node()
     report = again.reports[0]
     assert (report.epoch, report.counters["fpm_seen"], report.last_outcome) == (2, 10, "applied")
+    assert report.notes[0] == "there is no snapshot, and the log knows epoch 1: rebuilt from the log"
     assert again.node.planner.ledger.next_id == 1
 
 

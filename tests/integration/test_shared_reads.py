@@ -73,13 +73,13 @@ class Follower:
 
 
 async def test_those_that_start_together_share_a_reader_and_each_gets_its_own(bus: Bus) -> None:
-    shared, writer = SharedReads(bus, lambda dgd: int(dgd[-1]) % 2), Writer(bus)
+    shared, writer = SharedReads(bus), Writer(bus)
     for n in range(240):
         await writer.write(DGDS[n % 12])
     after = {dgd: writer.positions[dgd][4 + i % 3] for i, dgd in enumerate(DGDS)}
     followers = {dgd: Follower(await shared.read(LOG, key=dgd, after=after[dgd])) for dgd in DGDS}
     await eventually(lambda: all(f.numbers and f.numbers[-1] == 19 for f in followers.values()))
-    assert shared.consumers == 2
+    assert shared.consumers == 1
     for i, dgd in enumerate(DGDS):
         assert followers[dgd].numbers == list(range(5 + i % 3, 20))
     for dgd in DGDS:
@@ -94,7 +94,7 @@ async def test_those_that_start_together_share_a_reader_and_each_gets_its_own(bu
 @pytest.mark.parametrize("seed", range(2))
 async def test_whoever_comes_and_goes_gets_every_message_once_and_in_order(bus: Bus, seed: int) -> None:
     rng = random.Random(seed)
-    shared, writer = SharedReads(bus, lambda _: 0), Writer(bus)
+    shared, writer = SharedReads(bus), Writer(bus)
     followers: dict[str, Follower] = {}
     positions, numbers = dict.fromkeys(DGDS, 0), dict.fromkeys(DGDS, 0)
     done = asyncio.Event()
@@ -131,7 +131,7 @@ async def test_whoever_comes_and_goes_gets_every_message_once_and_in_order(bus: 
 
 
 async def test_one_that_comes_later_joins_the_others(bus: Bus) -> None:
-    shared, writer = SharedReads(bus, lambda _: 0), Writer(bus)
+    shared, writer = SharedReads(bus), Writer(bus)
     for dgd in DGDS:
         await writer.write(dgd)
     followers = []
@@ -148,7 +148,7 @@ async def test_one_that_comes_later_joins_the_others(bus: Bus) -> None:
 
 
 async def test_a_position_of_a_stream_that_was_lost_reads_all_that_is_kept(bus: Bus) -> None:
-    shared, writer = SharedReads(bus, lambda _: 0), Writer(bus)
+    shared, writer = SharedReads(bus), Writer(bus)
     await writer.write(DGDS[0])
     await writer.write(DGDS[1])
     follower, other = [Follower(await shared.read(LOG, key=dgd, after=10**12)) for dgd in DGDS[:2]]
@@ -162,7 +162,7 @@ async def test_a_restart_of_the_server_is_not_noticed(tmp_path_factory: pytest.T
         bus = NatsBus(own.url)
         await bus.open()
         await bus.ensure([LOG])
-        shared, writer = SharedReads(bus, lambda _: 0), Writer(bus)
+        shared, writer = SharedReads(bus), Writer(bus)
         followers = [Follower(await shared.read(LOG, key=dgd, after=0)) for dgd in DGDS]
         for n in range(120):
             await writer.write(DGDS[n % 12])

@@ -129,8 +129,7 @@ class Connection:
     async def close(self) -> None:
         self._closing = True
         if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.gather(self._keeper, return_exceptions=True)
+            await _ended(self._keeper)
             self._keeper = None
         session, self._session = self._session, None
         self._arrived.set()
@@ -247,6 +246,13 @@ class Connection:
             f"NATS at {options.address} could not be reached within {options.patience_s:g} s "
             f"({self._last_error}): is the server running, and is the address right?{certificate}"
         )
+
+
+async def _ended(task: "asyncio.Task[None]") -> None:
+    """Cancel a task until it has ended: nats-py's `wait_for` may swallow a cancellation on Python 3.11."""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait((task,), timeout=1.0)
 
 
 async def _end_of(session: Session) -> None:
