@@ -111,8 +111,7 @@ class Fleet:
         """FPMs of two workers, a traffic window, the inventory, and now and then a wish; some of it twice."""
         at, n = self.clock.now(), dgd.rounds
         dgd.rounds += 1
-        fpms = [world.fpm(worker, n, wall=0.01, **load) for worker, load in
-                (("1", {"prefill": (1, 500)}), ("11", {"decode": (4, 3000)}))]  # fmt: skip
+        fpms = [world.fpm("1", n, wall=0.01, prefill=(1, 500)), world.fpm("11", n, wall=0.01, decode=(4, 3000))]
         batches = [world.batch(role, at, f, dgd=dgd.name) for role, f in zip(("prefill", "decode"), fpms, strict=True)]
         window = replace(world.window(at - FEED_S, at, 50), dgd=dgd.name, window_id=f"w{n}")
         dgd.fpms += len(batches)
@@ -125,12 +124,12 @@ class Fleet:
         return found
 
     def _inventory(self, dgd: Dgd, at: float) -> Record:
-        return replace(world.inventory(at, **dgd.replicas), dgd=dgd.name)
+        return replace(world.inventory(at, 1, None, **dgd.replicas), dgd=dgd.name)
 
     def _wish(self, dgd: Dgd, at: float) -> Record:
-        wanted = {role: self.rng.randint(1, MOST_REPLICAS) for role in ("prefill", "decode")}
-        proposal = world.proposal("SET", at=at, until=at + 60.0, proposal_id=f"p{dgd.rounds}", priority=5, **wanted)
-        return replace(proposal, dgd=dgd.name)
+        proposal = world.proposal("SET", at=at, until=at + 60.0, proposal_id=f"p{dgd.rounds}", priority=5)
+        targets = {role: self.rng.randint(1, MOST_REPLICAS) for role in ("prefill", "decode")}
+        return replace(proposal, dgd=dgd.name, targets=targets)
 
     async def _insist(self, records: list[Record]) -> None:
         while True:
