@@ -14,7 +14,8 @@ def config_notes(config: PlannerConfig, given: Collection[str], theirs: Mapping[
     """One text per matter. `given`: the keys that somebody set, in any spelling; `theirs`: see `accepted`."""
     yield from unit_traps(config)
     yield from reference_notes(theirs)
-    yield from differences(config, given)
+    if theirs:  # it was written for the reference
+        yield from differences(config, given)
 
 
 def unit_traps(config: PlannerConfig) -> Iterator[str]:

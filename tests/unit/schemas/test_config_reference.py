@@ -51,6 +51,8 @@ OF_142: dict[str, Any] = {
     "itl_ms": 20.0,
     "load_predictor": "constant",
     "load_predictor_log1p": False,
+    "load_predictor_warmup_trace": None,
+    "prophet_window_size": 50,
     "kalman_q_level": 1.0,
     "kalman_q_trend": 0.1,
     "kalman_r": 10.0,
@@ -253,9 +255,14 @@ def test_a_default_that_differs_is_told_only_where_nobody_has_chosen_and_it_matt
     def about(raw: dict[str, Any]) -> list[str]:
         return [note.partition(" ")[0] for note in notes_of(raw) if " by default, where the reference" in note]
 
-    assert "load_predictor" in about({"optimization_target": "sla"})
-    assert "load_predictor" not in about({"optimization_target": "sla", "load_predictor": "constant"})
-    assert about({}) == []
+    theirs = {"optimization_target": "sla", "backend": "vllm"}
+    assert "load_predictor" in about(theirs)
+    assert "load_predictor" not in about(theirs | {"load_predictor": "constant"})
+    assert about({"backend": "vllm"}) == []  # without target `sla` nothing is forecast
+
+
+def test_a_configuration_with_no_key_of_the_reference_alone_is_not_compared_with_it():
+    assert [note for note in notes_of({"optimization_target": "sla"}) if "where the reference" in note] == []
 
 
 # what they become at the edges
