@@ -113,7 +113,7 @@ def sized(load: Load, engines: Engines, factors: Factors) -> dict[Role, Verdict]
             "decode_correction": factors.decode,
             "tokens_per_s": load.requests_per_s * load.osl,
             "tokens_per_s_per_gpu": best.throughput_per_gpu,
-            "itl_ms": 1000 * best.itl_s * max(factors.decode, 0.0),
+            "itl_ms": 1000 * best.itl_s * factors.decode,
             "capacity_meets_sla": float(best.meets_sla),
         },
     }

@@ -170,7 +170,7 @@ def _wait_fits(x: LoadInputs, ttft: Callable[[float], float | None]) -> _Down:
     if own is None or crowded is None:
         return _Down.UNKNOWN
     slack = (x.ttft_sla_s - own) * x.sensitivity
-    return _Down.REFUSED if slack <= 0 or crowded - own >= slack else _Down.SAFE
+    return _Down.REFUSED if crowded - own >= slack else _Down.SAFE  # without slack, any wait is too long
 
 
 def _decode_down(x: LoadInputs, e: EngineLoad, prefill_as_kv: bool = False) -> _Down:

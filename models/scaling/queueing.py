@@ -198,7 +198,7 @@ def _knee(fixed_s: float, per_request_s: float, d: Demand, limits: EngineLimits)
 def _decode_prices(line: Line, context: float) -> tuple[float, float]:
     """Seconds of an empty iteration, and of each request of that context in it."""
     few, many = line.at(0.0, 1.0, context), line.at(0.0, 101.0, 101.0 * context)
-    per_request_s = max(0.0, (many - few) / 100.0)
+    per_request_s = (many - few) / 100.0
     return few - per_request_s, per_request_s
 
 

@@ -88,6 +88,10 @@ def test_alone_means_one_request_and_no_second_one(requests, reason):
     assert load_verdict(decode(1, [busy(12)], sla_s)).reason is reason
 
 
+def test_where_nothing_is_guessed_a_step_gives_one_token():
+    assert decode(1, [busy(1)], itl_sla_s=1.0).accept_length == 1.0
+
+
 def test_queued_prompts_are_no_kv_of_a_decode_engine():
     """At the last token that still fits the survivor: neither more nor less than what decodes is counted."""
     engine = EngineLoad(scheduled_decode_requests=1, scheduled_decode_kv_tokens=50_000, queued_prefill_tokens=7)

@@ -190,6 +190,19 @@ def test_a_decode_factor_of_zero_leaves_the_target_as_it_is() -> None:
     )
 
 
+def test_before_anything_was_seen_the_profiles_are_believed() -> None:
+    assert Factors() == Factors(prefill=1.0, decode=1.0)
+
+
+def test_engines_that_are_twice_as_fast_as_profiled_may_be_loaded_as_if_the_target_were_twice_as_long() -> None:
+    demand = Load(100.0, 1000, 200)
+    fast = sized(demand, ENGINES, Factors(decode=0.5))[DECODE]
+    lenient = sized(demand, replace(ENGINES, itl_sla_s=2 * ENGINES.itl_sla_s), Factors())[DECODE]
+    assert fast.replicas == lenient.replicas
+    assert fast.evidence["tokens_per_s_per_gpu"] == lenient.evidence["tokens_per_s_per_gpu"]
+    assert fast.evidence["itl_ms"] == pytest.approx(0.5 * lenient.evidence["itl_ms"])
+
+
 def test_a_target_that_no_load_meets_is_marked() -> None:
     verdict = sized(Load(10.0, 1000, 200), replace(ENGINES, itl_sla_s=0.004), Factors())[DECODE]
     assert verdict.evidence["capacity_meets_sla"] == 0.0

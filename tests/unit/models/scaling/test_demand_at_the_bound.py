@@ -47,6 +47,16 @@ def test_a_histogram_without_bounds_or_counts_has_no_squares():
     assert prompts(1000.0, [1000.0], [0, 0]).isl_squares == 0.0
 
 
+def test_prompts_without_a_token_have_no_spread():
+    assert spread([prompts(0.0, [1000.0, 2000.0], [40, 0, 0])]) is None
+
+
+def test_a_window_without_lengths_has_no_squares():
+    found = slice_of(msgspec.structs.replace(window(0, 10, 40), isl=None, osl=None))
+    assert found is not None
+    assert (found.isl_squares, found.isl_sum, found.osl_sum) == (0.0, 0.0, 0.0)
+
+
 def test_a_length_that_nobody_counted_is_none_and_a_single_one_is():
     nobody = slice_of(window(0, 10, 0))
     assert nobody is not None

@@ -156,16 +156,17 @@ def test_no_demand_takes_one_decode_engine_where_no_target_can_be_met():
 
 def test_contexts_of_less_than_a_token_are_one_token():
     found = decode_engines(
-        Demand(100.0, 0.0, 1.0), DECODE, replace(WIDE, max_kv_tokens=10), replace(LOOSE, itl_s=0.001)
+        Demand(10_000.0, 0.0, 1.0), DECODE, replace(WIDE, max_kv_tokens=10), replace(LOOSE, itl_s=0.001)
     )
     per_request_s = 50e-6 + 0.1e-6 * 0.5
-    assert found.engines == math.ceil(100.0 * (FIXED_S + per_request_s * 10) / 10)
+    assert found.engines == math.ceil(10_000.0 * (FIXED_S + per_request_s * 10) / 10)
 
 
 def test_what_decodes_now_is_spread_until_it_just_fits():
     step_s = FIXED_S + 50e-6 * 20.0 + 0.1e-6 * 20_000.0  # 60 requests with 60,000 tokens, on three engines
-    assert crowded_engines(60.0, 60_000.0, DECODE, WIDE, step_s * (1 + HAIR)) == 3
-    assert crowded_engines(60.0, 60_000.0, DECODE, WIDE, step_s * (1 - HAIR)) == 4
+    for line in (DECODE, MIXED):  # no prompt is computed in it
+        assert crowded_engines(60.0, 60_000.0, line, WIDE, step_s * (1 + HAIR)) == 3
+        assert crowded_engines(60.0, 60_000.0, line, WIDE, step_s * (1 - HAIR)) == 4
     assert crowded_engines(60.0, 60_000.0, DECODE, replace(WIDE, max_kv_tokens=20_000), 1.0) == 3
     assert crowded_engines(60.0, 60_000.0, DECODE, replace(WIDE, max_num_seqs=20), 1.0) == 3
 
@@ -223,7 +224,37 @@ def test_an_aggregated_engine_whose_lone_request_misses_a_target_is_sized_by_its
     few = replace(BOTH, requests_per_s=1e-6)
     calm = replace(LOOSE, batch_deviations=0.0, late_share=1.0)
     for just in (replace(calm, itl_s=lone_itl_s), replace(calm, ttft_s=lone_ttft_s)):
+        loose = replace(just, itl_s=just.itl_s * (1 + HAIR), ttft_s=just.ttft_s * (1 + HAIR))
+        assert agg_engines(few, MIXED, WIDE, loose).met
         tight = replace(just, itl_s=just.itl_s * (1 - HAIR), ttft_s=just.ttft_s * (1 - HAIR))
         assert agg_engines(few, MIXED, WIDE, tight) == Sizing(1, 1.0, met=False)
     slow = replace(calm, itl_s=0.001)
     assert agg_engines(BOTH, MIXED, WIDE, slow, backlog_per_s=55.0) == Sizing(4, 1.0, met=False)  # 155 x 0.020 = 3.1
+
+
+@pytest.mark.parametrize("itl_s", [10.0, 0.001])
+def test_no_demand_takes_one_aggregated_engine(itl_s):
+    assert agg_engines(Demand(0.0, 1000.0, 200.0), MIXED, WIDE, replace(LOOSE, itl_s=itl_s)).engines == 1
+
+
+@pytest.mark.parametrize("tokens", [0, 1])
+def test_prompts_of_an_engine_that_admits_next_to_nothing_cost_what_its_first_token_does(tokens):
+    bent = replace(MIXED, bend_tokens=1.0, per_token_beyond_bend_s=1.0)
+    hopeless, limits = replace(LOOSE, itl_s=0.001), replace(WIDE, max_num_batched_tokens=tokens)
+    assert agg_engines(replace(BOTH, requests_per_s=99.0), bent, limits, hopeless).engines == 2  # 99 x 0.020 = 1.98
+
+
+# -- what is not said --------------------------------------------------------------------------------------------------
+
+
+def test_prompts_whose_spread_is_unknown_vary_as_exponential_ones_and_nothing_is_cached_or_guessed():
+    assert Demand(1.0, 1.0, 1.0) == Demand(1.0, 1.0, 1.0, isl_cv2=1.0, kv_hit_rate=None, accept_length=1.0)
+
+
+@pytest.mark.parametrize(("hair", "engines"), [(-HAIR, 2), (HAIR, 3)])
+def test_where_no_backlog_is_named_there_is_none(hair, engines):
+    """At a demand that just fills two engines, where a request more or less would show."""
+    hopeless = replace(LOOSE, ttft_s=0.020, itl_s=0.001)
+    d = Demand(2 * 0.98 / 0.030 * (1 + hair), 1000.0, 200.0)
+    assert prefill_engines(d, PREFILL, hopeless).engines == engines
+    assert agg_engines(replace(d, requests_per_s=100.0 * (1 + hair)), MIXED, WIDE, hopeless).engines == engines
