@@ -1,4 +1,4 @@
-"""What iterations teach, in numbers: how long idling is remembered, when prices are refreshed, how loads are laid."""
+"""What iterations teach, in numbers: how long idling counts, when prices are looked at anew, how loads are laid."""
 
 import pytest
 
