@@ -5,8 +5,8 @@
 # OPERATORS  regular expression of cosmic-ray's operators. Default: core/NumberReplacer, every number, one up and one down
 # SESSION    file with the results, default .venv/mutants.sqlite: a run that was stopped goes on, a finished one is shown again
 #
-# A mutant meets the tests of its module, then those of its package, then the properties. It costs seconds; all of them
-# together an hour or two.
+# A mutant meets the tests of its module, then those of its package, then those of what is built on it and the properties.
+# It costs seconds; all of them together an hour or two.
 set -eu
 cd "$(dirname "$0")/.."
 operators=${OPERATORS:-core/NumberReplacer}
@@ -39,7 +39,7 @@ package=models/\$(basename "\$(dirname "\${changed:-models/./all}")")
 near=tests/unit/\$package/test_\$(basename "\$changed" .py).py
 if [ -e "\$near" ]; then test "\$near" "tests/unit/\$package/test_at_the_bound.py"; fi
 test "tests/unit/\$package"
-test tests/property/test_scaling*.py tests/property/test_perf*.py
+test tests/unit/models/scaling tests/property/test_scaling*.py tests/property/test_perf*.py
 EOF
 
 # Compiled once and never again: a file that was mutated is newer than what was made of it, and compiled in memory.

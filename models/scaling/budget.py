@@ -55,8 +55,6 @@ def fit_budget(fleet: Fleet, budget: Budget) -> Fitted:
 
     Unknown GPU shapes fail closed: under a ceiling nothing may grow, above a floor nothing may shrink (dynamo#11220).
     """
-    if budget.floor_gpus <= 0 and budget.ceiling_gpus < 0:
-        return Fitted(dict(fleet.ask))
     gpus = {role: g for role, g in fleet.gpus.items() if g is not None}
     if len(gpus) < len(fleet.ask):
         return _fail_closed(fleet, budget)

@@ -9,7 +9,7 @@ from headrace.models.perf.capacity import Capacity
 from headrace.models.perf.latency import EngineLimits, EngineLoad
 from headrace.models.scaling.budget import Budget, Fitted, Fleet, fit_budget
 from headrace.models.scaling.load import LoadInputs, load_verdict
-from headrace.models.scaling.thresholds import Band, Pool, band_of, threshold_verdict
+from headrace.models.scaling.thresholds import Band, Pool, band_of, signals, threshold_verdict
 from headrace.models.scaling.throughput import replicas_for, throughput_verdicts
 from headrace.schemas.base import AGG, DECODE, PREFILL
 from headrace.schemas.config import planner_config
@@ -129,6 +129,22 @@ def test_thresholds_that_are_configured_in_per_cent_are_shares():
 def test_between_its_thresholds_no_fleet_changes_however_large(target, role, band):
     between = [(band.up + band.down) / 2] * 2
     assert threshold_verdict(band, between, Pool(workers=1000)).reason is Reason.NO_CHANGE
+
+
+def test_a_prompt_that_waits_is_one_prompt_of_kv_to_come_on_an_aggregated_engine_and_none_on_a_decode_engine():
+    engine = EngineLoad(queued_prefill_tokens=3, scheduled_decode_kv_tokens=10, queued_decode_kv_tokens=5)
+    assert signals(AGG, [engine], per=100.0, tokens=False) == [0.18]
+    assert signals(DECODE, [engine], per=100.0, tokens=False) == [0.15]
+
+
+def test_a_capacity_of_one_token_is_one_and_of_none_is_unknown():
+    engine = EngineLoad(scheduled_decode_kv_tokens=1)
+    assert signals(DECODE, [engine], per=1.0, tokens=False) == [1.0]
+    assert signals(DECODE, [engine], per=0.0, tokens=False) is None
+
+
+def test_a_pool_of_which_nothing_is_said_has_nothing_starting_and_keeps_one_worker():
+    assert Pool(3) == Pool(workers=3, starting=0, min_endpoint=1, sensitivity=0.8)
 
 
 # -- the throughput loop -----------------------------------------------------------------------------------------------
