@@ -54,7 +54,8 @@ class Table:
 
     def moments(self) -> Moments:
         """The weighted sums over all cells."""
-        return self.moments_of(self.mean[None], self.moment[None])[0]
+        [sums] = self.moments_of(self.mean[None], self.moment[None])
+        return sums
 
     def moments_of(self, mean: Array, moment: Array) -> list[Moments]:
         """The weighted sums for m other views of the same cells, shapes (m, n, k) and (m, n, k(k+1)/2), at once."""

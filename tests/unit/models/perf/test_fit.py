@@ -87,6 +87,16 @@ def test_where_load_hardly_varies_the_fixed_cost_is_held_at_zero_as_firmly_as_on
     assert found.slopes == pytest.approx((prior / (prior + spread),), rel=1e-2)
 
 
+def test_a_load_that_was_never_there_has_no_price_and_spoils_no_other():
+    cells = Cells.empty(Grid(((0.0, 10.0, 8), (8.0, 23.0, 8))))
+    batch = np.arange(1.0, 65.0)
+    table = table_of(cells.fold(np.array([batch, 0.0 * batch, 0.010 + 1e-4 * batch])), relative=False)
+    assert table is not None
+    found = fit(table.moments())
+    assert found is not None
+    assert found.slopes == pytest.approx((1e-4, 0.0))
+
+
 # -- what a cell counts for --------------------------------------------------------------------------------------------
 
 
