@@ -124,7 +124,7 @@ def fit(m: Moments) -> Fit | None:
         if best_flat is None:
             return None
         best = best_flat
-    intercept = max(0.0, 1.0 - sum(best.slopes)) / (1.0 + prior) if best.free_intercept else 0.0
+    intercept = (1.0 - sum(best.slopes)) / (1.0 + prior) if best.free_intercept else 0.0
     slopes = tuple(m.mean_y * s / x if x > 0 else 0.0 for s, x in zip(best.slopes, m.mean_x, strict=True))
     return Fit(m.mean_y * intercept, slopes, noise)
 
@@ -175,7 +175,7 @@ def _solve(m: Moments, chosen: tuple[int, ...], free_intercept: bool, prior: flo
     if any(m.mean_x[i] <= 0 for i in chosen):
         return None
     solution = _stationary(m, chosen, origin, tie)
-    if solution is None or min(solution, default=0.0) < 0:
+    if solution is None or any(s < 0 for s in solution):
         return None
     rest = 1.0 - sum(solution)
     if free_intercept and rest < 0:

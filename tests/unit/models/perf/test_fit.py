@@ -41,6 +41,10 @@ def test_data_without_noise_have_none():
     assert noise_of(moments(100.0, 0.5, 0.0)) == pytest.approx(0.0, abs=1e-5)
 
 
+def test_less_than_nothing_left_over_is_rounding():
+    assert noise_of(moments(100.0, 1.0, -1e-11)) == 0.0
+
+
 # -- prices ------------------------------------------------------------------------------------------------------------
 
 
@@ -49,6 +53,13 @@ def test_a_price_is_per_unit_of_load_and_the_fixed_cost_is_the_rest_of_the_mean_
     assert found is not None
     assert found.slopes == pytest.approx((0.25 * 0.2 / 50.0,))
     assert found.intercept == pytest.approx(0.75 * 0.2)
+
+
+def test_where_the_fixed_cost_would_be_negative_the_line_goes_through_the_origin():
+    """The least squares of time against load, both in means: (1 + 1.5) / (1 + 1)."""
+    found = fit(moments(100.0, 1.5, 0.0))
+    assert found is not None
+    assert (found.slopes, found.intercept) == (pytest.approx((1.25,)), 0.0)
 
 
 @pytest.mark.parametrize(("rows", "error"), [(102.0, 0.1), (3.0, 0.5), (2.0, 0.5)])
@@ -95,6 +106,7 @@ def test_a_load_that_was_never_there_has_no_price_and_spoils_no_other():
     found = fit(table.moments())
     assert found is not None
     assert found.slopes == pytest.approx((1e-4, 0.0))
+    assert found.intercept == pytest.approx(0.010)
 
 
 # -- what a cell counts for --------------------------------------------------------------------------------------------
@@ -124,10 +136,11 @@ def test_above_25_ms_relative_errors_count_and_below_it_absolute_ones():
     assert table.share.tolist() == pytest.approx([1.0, 1.0, (0.025 / 0.100) ** 2], rel=1e-9)
 
 
-def test_a_cell_eight_times_off_the_line_of_the_others_counts_a_quarter():
+@pytest.mark.parametrize("times", [8.0, 1 / 8.0])
+def test_a_cell_eight_times_off_the_line_of_the_others_counts_a_quarter(times):
     """Beyond four times, trust falls with the square."""
     line = [(2.0**k, 1e-5 * 2.0**k, 64) for k in (4, 5, 6, 7, 8, 12, 13, 14)]
-    table = table_of(cells_of(*line, (1024.0, 8 * 1e-5 * 1024, 1)), relative=False)
+    table = table_of(cells_of(*line, (1024.0, times * 1e-5 * 1024, 1)), relative=False)
     assert table is not None
     [odd] = np.flatnonzero(table.rows == 1.0)
     assert table.share[odd] == pytest.approx(0.25, rel=0.1)

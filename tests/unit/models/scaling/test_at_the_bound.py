@@ -45,6 +45,10 @@ def test_a_floor_of_one_gpu_keeps_what_runs_where_the_shape_is_unknown_and_a_flo
     assert fitted(2, Budget(0, 8), current=4, gpus=None).targets == {DECODE: 2}
 
 
+def test_a_floor_does_not_grow_above_a_ceiling_of_zero():
+    assert fitted(2, Budget(1, 0), current=0, minimum=0).targets == {DECODE: 0}
+
+
 def test_a_ceiling_of_zero_is_a_ceiling_where_the_shape_is_unknown():
     assert fitted(5, Budget(-1, 0), current=4, gpus=None).targets == {DECODE: 4}
 
