@@ -88,7 +88,7 @@ class Cells:
         new_mean = [np.bincount(cell, column, c) * per_row for column in columns]
         away = [column - m[cell] for column, m in zip(columns, new_mean, strict=True)]
         total = np.maximum(self.count + rows, 1.0)
-        gap = [np.where(rows > 0, m - self.mean[:, i], 0.0) for i, m in enumerate(new_mean)]
+        gap = [m - self.mean[:, i] for i, m in enumerate(new_mean)]  # of a cell without new rows it is not used
         both = self.count * rows / total
         keep = np.minimum(1.0, CELL_ROWS / total)
         moment = [  # of two sets together: Chan, Golub and LeVeque 1979
@@ -107,13 +107,13 @@ class Cells:
         rows = other.count * weight
         total = self.count + rows
         share = rows / np.maximum(total, TINY)
-        gap = np.where((self.count > 0)[:, None] & (rows > 0)[:, None], other.mean - self.mean, 0.0)
+        gap = other.mean - self.mean
         both = self.count * share
         moment = [
             self.moment[:, p] + weight * other.moment[:, p] + gap[:, i] * gap[:, j] * both
             for p, (i, j) in enumerate(pairs_of(self.mean.shape[1]))
         ]
-        mean = np.where((self.count > 0)[:, None], self.mean + gap * share[:, None], other.mean)
+        mean = self.mean + gap * share[:, None]
         seen = self.seen + other.seen
         last = np.where(self.count > 0, self.last + other.seen, float(seen))
         return Cells(self.grid, seen, total, last, mean, np.stack(moment, axis=1))
@@ -125,7 +125,7 @@ class Cells:
         give or take `SPREADS` standard deviations. A lasting change still gets through, in steps.
         """
         centre = self.mean.T.copy()  # (k, c)
-        spread = np.sqrt(self.moment[:, -1] / np.maximum(self.count, 1.0))
+        spread = np.sqrt(self.moment[:, -1] / np.maximum(self.count, WARM_ROWS))
         reach = np.maximum(SPREADS * spread, SLACK * centre[-1])
         for c in set(cell[self.count[cell] < WARM_ROWS].tolist()):
             mine = z[:, cell == c]

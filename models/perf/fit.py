@@ -204,7 +204,7 @@ def _stationary(m: Moments, chosen: tuple[int, ...], origin: float, tie: float) 
 def _flat(m: Moments) -> _Candidate | None:
     """No price is positive: the best measured one is taken at one standard error, or refused if surely negative."""
     slopes = [0.0] * len(m.mean_x)
-    varied = [i for i, x in enumerate(m.mean_x) if x > 0 and m.xx[i][i] > EXACT]
+    varied = [i for i in range(len(m.mean_x)) if m.xx[i][i] > EXACT]
     if varied:
         i = max(varied, key=lambda v: m.xx[v][v])
         slope = m.xy[i] / m.xx[i][i]

@@ -76,6 +76,10 @@ def test_a_mean_remembers_512_values_and_from_then_on_each_new_one_counts_for_on
 # -- lines -------------------------------------------------------------------------------------------------------------
 
 
+def test_a_line_of_which_nothing_is_said_costs_nothing_and_has_no_bend():
+    assert Line() == Line(0.0, 0.0, 0.0, 0.0, bend_tokens=float("inf"), per_token_beyond_bend_s=0.0)
+
+
 def test_a_line_without_prices_costs_nothing_but_its_fixed_part():
     assert Line(intercept_s=0.5).at(1000.0, 10.0, 10_000.0) == 0.5
     assert Line(0.5, 1.0, 1.0, 1.0).at() == 0.5

@@ -80,6 +80,45 @@ def test_a_cell_knows_how_many_rows_had_come_when_it_got_its_newest():
     assert sorted(cells.last[np.flatnonzero(cells.count)].tolist()) == [3.0, 4.0]
 
 
+def test_no_rows_change_nothing():
+    cells = shown(1.0)
+    assert cells.fold(np.empty((2, 0))) is cells
+
+
+# -- what was known beforehand, beside ---------------------------------------------------------------------------------
+
+
+def both() -> tuple[Cells, Cells]:
+    """Two rows of 100 tokens, one of 1000 and one of 20; beside them one each of 100, 1000 and 9000."""
+    own = fold(Cells.empty(ONE_LOAD), 1.0, 1.2).fold(np.array([[1000.0], [1.0]])).fold(np.array([[20.0], [0.7]]))
+    other = fold(Cells.empty(ONE_LOAD), 2.0).fold(np.array([[1000.0, 9000.0], [2.0, 3.0]]))
+    return own, other
+
+
+def test_cells_beside_others_are_their_weighted_mean():
+    own, other = both()
+    with np.errstate(all="raise"):
+        found = own.beside(other, 0.5)
+    used = np.flatnonzero(found.count)  # 20, 100, 1000, 9000 tokens
+    assert found.count[used].tolist() == [1.0, 2.5, 1.5, 0.5]
+    assert found.mean[used, -1].tolist() == pytest.approx([0.7, 3.2 / 2.5, 2.0 / 1.5, 3.0])
+    assert found.moment[used, -1].tolist() == pytest.approx([0.0, 0.02 + 0.9**2 * 2 * 0.5 / 2.5, 1 / 3, 0.0])
+    assert np.delete(found.mean, used, axis=0).any() == np.False_
+
+
+def test_what_was_known_beforehand_never_goes_stale_and_ages_nothing():
+    own, other = both()
+    found = own.beside(other, 0.5)
+    used = np.flatnonzero(found.count)
+    assert found.seen == 4 + 3
+    assert (found.seen - found.last[used]).tolist() == [0.0, 2.0, 1.0, 0.0]
+
+
+def test_nothing_beside_changes_nothing():
+    own, _ = both()
+    assert own.beside(Cells.empty(ONE_LOAD), 0.5) is own
+
+
 # -- what is too far off -----------------------------------------------------------------------------------------------
 
 
@@ -111,3 +150,27 @@ def test_first_rows_that_vary_are_believed_four_standard_deviations_as_their_med
     times = (0.6, 0.8, 0.8, 1.0, 1.2, 1.4, 9.0)
     pulled = 1.0 + 4 * 1.4826 * 0.2
     assert mean_of(shown(*times)) == pytest.approx((sum(times) - 9.0 + pulled) / 7)
+
+
+@pytest.mark.parametrize(
+    ("load", "time", "taken"),
+    [
+        (20.0, 2.4, 2.4),  # twice the load: what twice the time expects, and half as much of the mean
+        (20.0, 9.0, 2.5),
+        (20.0, 0.6, 0.6),  # or no more time than the half
+        (20.0, 0.1, 0.5),
+        (5.0, 1.4, 1.4),  # half the load: what the same time expects, and half as much
+        (5.0, 9.0, 1.5),
+        (5.0, 0.1, 0.1),  # or half the time, and half as much less
+    ],
+)
+def test_between_flat_and_proportional_to_the_load_all_is_expected(load, time, taken):
+    steady = Cells.empty(ONE_LOAD).fold(np.array([[10.0] * 8, [1.0] * 8]))
+    [cell] = np.flatnonzero(steady.count)
+    after = steady.fold(np.array([[load], [time]]))
+    assert 9 * after.mean[cell, -1] - 8.0 == pytest.approx(taken)
+
+
+def test_a_load_below_one_token_is_a_load():
+    steady = Cells.empty(ONE_LOAD).fold(np.array([[0.5] * 8, [1.0] * 8]))
+    assert 9 * steady.fold(np.array([[1.0], [2.4]])).mean[0, -1] - 8.0 == pytest.approx(2.4)

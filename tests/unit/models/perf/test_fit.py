@@ -88,6 +88,23 @@ def test_features_that_move_together_share_what_they_cost_and_cost_it_once():
     assert sum(found.slopes) == pytest.approx(0.5, rel=1e-6)
 
 
+def test_features_that_move_together_by_orders_of_magnitude_determine_nothing_alone():
+    """The tie between them is lost in the rounding of numbers of this size."""
+    found = fit(Moments(100.0, (1.0, 1.0), 1.0, ((1e3, 1e3), (1e3, 1e3)), (500.0, 500.0), 250.0))
+    assert found is not None
+    assert sum(found.slopes) == pytest.approx(0.5, rel=1e-6)
+
+
+def test_where_neither_price_is_positive_one_is_taken_and_the_other_is_none():
+    found = fit(Moments(103.0, (1.0, 1.0), 1.0, ((1.0, 0.0), (0.0, 1.0)), (-0.05, -0.05), 0.005 + 1.0))
+    assert found is not None
+    assert found.slopes == (pytest.approx(0.1, rel=0.01), 0.0)
+
+
+def test_a_surely_negative_price_without_any_noise_is_refused():
+    assert fit(moments(102.0, -0.25, -1e-11)) is None
+
+
 def test_where_load_hardly_varies_the_fixed_cost_is_held_at_zero_as_firmly_as_one_row_in_a_hundred_would():
     """A load that varies by a thousandth and times with a noise of 0.1: the slope's own error is far above one."""
     spread, noise2, rows = 1e-6, 0.01, 100.0
