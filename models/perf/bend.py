@@ -36,9 +36,10 @@ def fit_bent(cells: Cells) -> Bent | None:
     if straight.noise < GOOD_ENOUGH:
         return Bent(straight)
     best: tuple[float, float, Moments | None] = (straight.noise, inf, None)
-    bends = _places(table, edges(*cells.grid.axes[0]))
+    [axis] = cells.grid.axes
+    bends = _places(table, edges(*axis))
     for bend, moments in zip(bends.tolist(), _hinged(table, bends), strict=True):
-        best = min(best, (noise_of(moments), bend, moments), key=lambda found: found[:2])
+        best = min(best, (noise_of(moments), bend, moments), key=lambda found: found[0])
     noise, bend, hinged = best
     rows = float(table.rows.sum())
     if hinged is None or 2 * rows * log(straight.noise / max(noise, EXACT)) <= NUMBERS_MORE * log(rows):

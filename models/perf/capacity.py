@@ -98,7 +98,7 @@ def capacity(
 def _work(role: Role, shape: RequestShape) -> _Work:
     prompt, output = math.ceil(shape.isl), math.ceil(shape.osl) if _positive(shape.osl) else 1
     return _Work(
-        prompt=max(1, math.ceil(prompt * (1.0 - cached_share(shape.kv_hit_rate)))),
+        prompt=math.ceil(prompt * (1.0 - cached_share(shape.kv_hit_rate))),
         output=output,
         context=prompt if role == PREFILL else prompt + output // 2,
         accept=acceptance(shape.accept_length),
@@ -130,7 +130,7 @@ def _aggregated(model: EngineModel, limits: EngineLimits, work: _Work) -> _Point
     """In steady state every iteration prefills what replaces its finished requests, beside the decode tokens."""
     line = line_for(model, AGG, prefill=True, decode=True)
     budget = limits.max_num_batched_tokens
-    if line is None or budget <= 1:
+    if line is None:
         return None
     batch = _batches(min(limits.max_num_seqs, limits.max_kv_tokens // work.context, budget - 1))
     prefill = np.ceil(batch * work.accept * work.prompt / work.output)

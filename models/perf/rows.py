@@ -29,9 +29,10 @@ _LIMITS: Final = np.array([MOST, MOST, MOST, MOST, LONGEST_S])[:, None]
 def length_of(columns: Columns) -> int:
     """How many rows there are. Raises ValueError where the columns differ in length."""
     lengths = [len(c) for c in columns]
-    if min(lengths) != max(lengths):
+    shortest = min(lengths)
+    if shortest != max(lengths):
         raise ValueError(f"the five columns must be of equal length, one row per iteration; got {lengths}")
-    return lengths[0]
+    return shortest
 
 
 def sift(columns: Columns, idle_before: int) -> tuple[Array, int]:

@@ -1,9 +1,14 @@
 """Prefill that is flat for small prompts and steep for large ones."""
 
+import math
+
 import numpy as np
 import pytest
 
+from headrace.models.perf.bend import fit_bent
+from headrace.models.perf.cells import Cells, Grid, edges
 from headrace.models.perf.engine import EngineModel, Kind
+from headrace.models.perf.fit import fit, table_of
 from headrace.models.perf.line import Line
 
 
@@ -65,3 +70,51 @@ def test_one_load_and_many_loads_cost_the_same_on_both_sides_of_a_bend():
     many = line.at_each(tokens, np.zeros(5), np.zeros(5))
     assert many.tolist() == [line.at(t) for t in tokens]
     assert line.at(5000) == pytest.approx(0.01 + 0.005 + 0.08)
+
+
+# -- at the bound ------------------------------------------------------------------------------------------------------
+
+AXIS = (4.0, 15.0, 16)
+EDGE = float(edges(*AXIS)[4])  # about 173 tokens
+
+
+def bent_at(edge: float, slope: float, loads: list[float], noise: float = 0.0, rows: int = 64) -> Cells:
+    """A second up to the edge and `slope` times more for each token beyond; half of the rows above it, half below."""
+    cells = Cells.empty(Grid((AXIS,)))
+    for load in loads:
+        time = 1.0 + slope * max(0.0, load - edge)
+        cells = cells.fold(np.array([[load] * rows, [time * (1 + noise), time * (1 - noise)] * (rows // 2)]))
+    return cells
+
+
+@pytest.mark.parametrize(("below", "found"), [([20.0, 60.0], True), ([20.0], False)])
+def test_a_bend_needs_two_cells_on_either_side(below, found):
+    above = [300.0, 1000.0, 3000.0, 9000.0]
+    bent = fit_bent(bent_at(EDGE, 1e-3, [*below, *above]))
+    assert bent is not None
+    assert (bent.bend == EDGE) is found
+
+
+def test_a_bend_that_explains_less_than_a_hundredth_is_left_alone():
+    loads = [2.0**k for k in range(4, 15)]
+    slight, clear = (fit_bent(bent_at(2048.0, slope, loads)) for slope in (1e-6, 4e-5))
+    assert slight is not None
+    assert clear is not None
+    assert slight.bend == math.inf
+    assert clear.bend < math.inf
+
+
+def test_a_bend_is_taken_from_where_it_explains_more_than_three_numbers_would_by_chance():
+    """The Bayesian information criterion: 2 n ln(noise without / noise with) above 3 ln n."""
+    loads = [20.0, 60.0, 300.0, 1000.0, 3000.0, 9000.0]
+    n = 64.0 * len(loads)
+    for step in range(1, 4000):
+        cells = bent_at(EDGE, 1e-7 * step, loads, noise=0.05)
+        bent, table = fit_bent(cells), table_of(cells, relative=True)
+        assert bent is not None
+        assert table is not None
+        if bent.bend < math.inf:
+            break
+    straight = fit(table.moments())
+    assert straight is not None
+    assert 3 * math.log(n) < 2 * n * math.log(straight.noise / bent.fit.noise) < 3.1 * math.log(n)
