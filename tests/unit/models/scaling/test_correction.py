@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 from itertools import product
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -201,6 +202,15 @@ def test_engines_that_are_twice_as_fast_as_profiled_may_be_loaded_as_if_the_targ
     assert fast.replicas == lenient.replicas
     assert fast.evidence["tokens_per_s_per_gpu"] == lenient.evidence["tokens_per_s_per_gpu"]
     assert fast.evidence["itl_ms"] == pytest.approx(0.5 * lenient.evidence["itl_ms"])
+
+
+def test_less_than_a_token_a_second_is_a_throughput_and_a_demand_and_none_is_not() -> None:
+    slow = SimpleNamespace(throughput_per_gpu=lambda isl: 0.25)
+    demand = Load(0.0005, 1000, 200)
+    assert sized(demand, replace(ENGINES, prefill=slow), Factors())[PREFILL].replicas == 2  # type: ignore[arg-type]
+    nothing = SimpleNamespace(throughput_per_gpu=lambda isl: 0.0)
+    found = sized(demand, replace(ENGINES, prefill=nothing), Factors())  # type: ignore[arg-type]
+    assert {v.reason for v in found.values()} == {Reason.MODEL_NOT_READY}
 
 
 def test_a_target_that_no_load_meets_is_marked() -> None:
