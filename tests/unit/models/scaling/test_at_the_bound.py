@@ -29,7 +29,8 @@ def test_a_budget_that_says_nothing_has_the_minus_one_of_the_reference_for_both_
 
 
 def test_without_a_budget_nothing_is_missing_and_nothing_too_much():
-    assert fitted(4, Budget()) == Fitted({DECODE: 4}, {}, floor_unmet=0, over_gpus=0)
+    for gpus in (1, None):
+        assert fitted(4, Budget(), gpus=gpus) == Fitted({DECODE: 4}, {}, floor_unmet=0, over_gpus=0)
 
 
 def test_a_floor_without_a_ceiling_cuts_nothing_that_is_above_it():
