@@ -16,7 +16,7 @@ from headrace.schemas.streams import FPM, INVENTORY, STATE, TRAFFIC, Stream
 from headrace.streams.cli import output
 from headrace.streams.cli.connect import SHORT_PATIENCE_S, Client, open_bus, run_until_stopped
 from headrace.streams.cli.output import Column, Row
-from headrace.streams.runtime.leases import LEASES, bucket_of
+from headrace.streams.runtime.lease_terms import LEASES, bucket_of
 from headrace.streams.runtime.node import INPUTS
 from headrace.streams.runtime.shards import View
 from headrace.streams.settings import Settings

@@ -20,6 +20,7 @@ from headrace.schemas.config import PlannerConfig
 from headrace.schemas.errors import ConfigError
 from headrace.streams.fixed_fleets import fixed_fleets
 from headrace.streams.planner import Planner
+from headrace.streams.runtime.fit_worker import quiet
 from headrace.streams.runtime.profiles import profiles_known
 from headrace.streams.runtime.warmup import warm_up
 from headrace.streams.settings import load
@@ -62,6 +63,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 def run_job(job: Job, *, fleets: int, as_json: bool) -> None:
     console = Console(stderr=as_json)
+    quiet()  # fits are made here, beside the bar
     with _bar(console) as step:
         planner = Planner(job.planner, job.cluster.dgd, start=job.cluster.origin_s)
         warm_up(planner)

@@ -21,7 +21,8 @@ from headrace.streams.runtime.clock import Clock, ScaledClock
 from headrace.streams.runtime.discovery import Discovery
 from headrace.streams.runtime.executors import executor_of
 from headrace.streams.runtime.groups import run_together
-from headrace.streams.runtime.leases import LeaseOptions, Leases
+from headrace.streams.runtime.lease_terms import LeaseOptions
+from headrace.streams.runtime.leases import Leases
 from headrace.streams.runtime.node import NodeOptions, PlannerNode
 from headrace.streams.runtime.profiles import ProfilePublisher
 from headrace.streams.runtime.shard_host import ShardHost

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from bus_support import eventually
 
 from headrace.connectors.bus.base import Bus
-from headrace.streams.runtime.leases import LeaseOptions, Leases
+from headrace.streams.runtime.lease_terms import LeaseOptions
+from headrace.streams.runtime.leases import Leases
 
 LEASE_S = 0.9
 
