@@ -71,14 +71,18 @@ class Leases:
         await self._bus.ensure([LEASES])
         reader = await self._bus.read(LEASES, after=0)
         await self._catch_up(reader)
-        tasks = [asyncio.create_task(part) for part in (self._follow(reader), self._renew(stop))]
+        renewing = asyncio.create_task(self._renew())
+        tasks = [asyncio.create_task(self._follow(reader)), renewing]
         try:
             await self._settle(stop)
             while not stop.is_set():
                 self._changed.clear()
                 await self._act()
                 await self._pause(stop)
-            await self._leave()
+            await self._hand_over()
+            renewing.cancel()  # a renewal after the end would make us a member again
+            await asyncio.wait((renewing,), timeout=self._options.renew_s)
+            await self._end()
         finally:
             for task in (*tasks, *self._going.values()):
                 task.cancel()
@@ -87,7 +91,7 @@ class Leases:
 
     # -- our own lease ----------------------------------------------------------------------------------------------
 
-    async def _renew(self, stop: asyncio.Event) -> None:
+    async def _renew(self) -> None:
         """Renew, also while the last partitions are handed over."""
         while True:
             try:
@@ -256,8 +260,8 @@ class Leases:
         except BusError as e:
             log.info("partition %d was not released: %s", p, e)
 
-    async def _leave(self) -> None:
-        """Hand over everything at once, then be no member any more."""
+    async def _hand_over(self) -> None:
+        """Give up everything at once."""
         self._leaving = True
         if not self._bus.connected:
             await asyncio.gather(*(self._host.lost(p) for p in self.owned))
@@ -267,4 +271,8 @@ class Leases:
             if p not in self._going:
                 self._give_up(p, release=True)
         await asyncio.gather(*self._going.values())
-        await self._bus.publish(Outgoing(LEASES.name, member_key(self._options.name), b"", dict((DELETED,))))
+
+    async def _end(self) -> None:
+        """Be no member any more; where the bus is away, the lease runs out."""
+        if self._bus.connected:
+            await self._bus.publish(Outgoing(LEASES.name, member_key(self._options.name), b"", dict((DELETED,))))
