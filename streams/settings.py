@@ -12,6 +12,7 @@ import msgspec
 import yaml
 from msgspec import Meta
 
+from headrace.schemas.aic import AicSpec, Pick
 from headrace.schemas.base import Count, DgdName, Role
 from headrace.schemas.config import ALIASES, FIELDS, PlannerConfig, Scheduling, planner_config, unknown_key
 from headrace.schemas.config_reference import (
@@ -273,4 +274,7 @@ SECTION_STRUCTS: dict[str, type[msgspec.Struct]] = {
     "plugin_registration": PluginRegistration,
     "plugin_registration.auth": Auth,
     "plugin_registration.transport": Transport,
+    "aic_interpolation": AicSpec,
+    "aic_interpolation.prefill_pick": Pick,
+    "aic_interpolation.decode_pick": Pick,
 }

@@ -133,8 +133,10 @@ def _say(records: list[Record]) -> None:
 
 
 def _replay(settings: Settings) -> None:
+    from headrace.streams.runtime.fit_worker import quiet
     from headrace.streams.runtime.replay import replay
 
+    quiet()  # forecasters fit in this process
     counts: dict[str, int] = {}
     for _, record in replay(settings):
         name = type(record).__name__

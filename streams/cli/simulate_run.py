@@ -62,6 +62,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run_job(job: Job, *, fleets: int, as_json: bool) -> None:
+    quiet()  # forecasters fit in this process
     console = Console(stderr=as_json)
     quiet()  # fits are made here, beside the bar
     with _bar(console) as step:

@@ -36,6 +36,14 @@ BAD: dict[str, tuple[str | bytes, tuple[str, ...]]] = {
         "plugin_registration: {auth: {secrets: 1}}",
         ("`$.plugin_registration.auth`", "did you mean 'static_secrets'?"),
     ),
+    "unknown_key_of_aic": (
+        "aic_interpolation: {hf_id: q, system: h200_sxm, backend: vllm, prefill_granularity: 3}",
+        ("`$.aic_interpolation`", "did you mean 'prefill_interpolation_granularity'?"),
+    ),
+    "unknown_key_of_a_pick_of_aic": (
+        "aic_interpolation: {hf_id: q, system: h200_sxm, backend: vllm, decode_pick: {moe_tpp: 3}}",
+        ("`$.aic_interpolation.decode_pick`", "did you mean 'moe_tp'?"),
+    ),
     "unknown_key_of_the_gateway": ("scheduling: {gateway: {enable: true}}", ("did you mean 'enabled'?",)),
     "a_budget_of_several_deployments": ("environment: global-planner", ("max_gpu_budget", "advisory: true")),
     "a_power_budget": ("enable_power_awareness: true\ntotal_gpu_power_limit: 900", ("power is not budgeted here",)),
