@@ -54,8 +54,10 @@ class Shadow:
     def know_beforehand(self, profiles: Mapping[Role, RoleProfile]) -> None:
         """Measurements from before the engines served, once for each role; of an aggregated one decode alone."""
         for role in profiles.keys() - self.taught:
-            self.taught.add(role)
             rows = iterations(profiles[role].profile, DECODE if role == AGG else role).rows
+            if not rows:
+                continue  # a record that says why nothing is known
+            self.taught.add(role)
             self.planner.bootstrap({role: [_fpm(*row) for row in rows]})
 
     def run(

@@ -64,6 +64,11 @@ def _profiles(c: PlannerConfig) -> Iterator[str]:
             f"capacity_policy 'correction' sizes from profiles, and profile_results_dir ({folder}) is no folder: both "
             "roles hold with model_not_ready until something publishes to profiles"
         )
+    elif folder and folder != PlannerConfig().profile_results_dir and not Path(folder).is_dir():
+        yield f"profile_results_dir ({folder}) is no folder here: it tells nothing of engine speed"
+    for role, file in (c.benchmark_files or {}).items():
+        if role in c.roles and not Path(file).is_file():
+            yield f"benchmark_files: {file} of {role} is no file here: it tells nothing of engine speed"
 
 
 def _idle_keys(c: PlannerConfig, named: Collection[str]) -> Iterator[str]:

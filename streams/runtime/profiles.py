@@ -46,6 +46,8 @@ class ProfilePublisher:
     async def run(self, stop: asyncio.Event) -> None:
         """Publish if there is news, then wait for `stop`. Where the bus is away it is tried again."""
         found = await loaded(self.config)
+        for line in refusals(self.config, found):
+            log.warning("%s: %s", self.dgd, line)
         while not stop.is_set():
             try:
                 await self._publish(found)
@@ -62,7 +64,7 @@ class ProfilePublisher:
             log.warning("%s: what stands on the stream of profiles is no record, and is replaced: %s", self.dgd, e)
             last = None
         before = last[0].roles if last is not None and isinstance(last[0], EngineProfiles) else {}
-        if before == found or not (before or _something(found)):
+        if before == found or not (before or _something(found) or refusals(self.config, found)):
             return
         for role, profile in found.items():
             log.info("%s: %s", self.dgd, said(role, profile))
@@ -93,6 +95,8 @@ async def loaded(config: PlannerConfig) -> dict[Role, RoleProfile]:
 def profiles_known(config: PlannerConfig, dgd: str, at: float) -> EngineProfiles | None:
     """The record for a planner without a bus (a simulation, a replay); None where nothing is known."""
     found = profiles_of(config)
+    for line in refusals(config, found):
+        log.warning("%s: %s", dgd, line)
     return EngineProfiles(dgd=dgd, at=at, roles=found) if _something(found) else None
 
 
@@ -112,6 +116,23 @@ def readers_of(config: PlannerConfig, role: Role) -> dict[Source, Reader]:
     if config.profile_results_dir is not None:
         readers[Source.FILES] = partial(read_profile, config.profile_results_dir)
     return readers
+
+
+def refusals(config: PlannerConfig, found: Mapping[Role, RoleProfile]) -> list[str]:
+    """For each role whose sources were asked for and had nothing, why; the default directory need not be there."""
+    order = [str(source) for source in Source]
+    lines = []
+    for role, profile in found.items():
+        asked = order[: order.index(profile.source)]
+        why = [profile.not_used[s] for s in asked if s in readers_of(config, role) and not _only_default(config, s)]
+        if why:
+            lines.append(f"{role} speed from {profile.source}, because of {'; '.join(why)}")
+    return lines
+
+
+def _only_default(config: PlannerConfig, source: str) -> bool:
+    folder = config.profile_results_dir
+    return source == Source.FILES and folder == PlannerConfig().profile_results_dir and not Path(folder or "").is_dir()
 
 
 def _something(found: Mapping[Role, RoleProfile]) -> bool:

@@ -136,6 +136,8 @@ def test_set_and_the_environment_are_checked_too(check) -> None:
             "no_correction has no effect: capacity_policy is 'ref",
         ),
         ({"capacity_policy": "correction", "profile_results_dir": "/none"}, "profile_results_dir (/none) is no folder"),
+        ({"profile_results_dir": "/none"}, "profile_results_dir (/none) is no folder here"),
+        ({"benchmark_files": {"decode": "/none"}}, "benchmark_files: /none of decode is no file here"),
         ({"advisory": True, "executor": {"dry_run": True}}, "advisory is true and an executor is given"),
         ({"executor": {"exec": "sh x"}, "ack_timeout_seconds": 60}, "longer than ack_timeout_seconds (60)"),
         ({"executor": {"exec": "no-such-program-here"}}, "there is no program 'no-such-program-here' here"),

@@ -160,6 +160,26 @@ async def test_where_nothing_is_known_nothing_is_said() -> None:
         assert await settled(records, 0) == []
 
 
+async def test_a_source_that_was_asked_for_and_has_nothing_is_said_at_every_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    records = await memory_records(lambda: 0.0)
+    for starts in (1, 2):
+        async with publishing(records, profile_results_dir=str(tmp_path)):
+            (found,) = await settled(records, 1)
+        assert found.roles["decode"].source == Source.LIVE
+        assert "holds no profile" in found.roles["decode"].not_used[Source.FILES]
+        said = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+        assert len(said) == 2 * starts  # of two roles
+        assert said[-1].startswith(f"{DGD}: decode speed from live FPMs, because of profile directory")
+
+
+def test_a_simulation_says_what_a_source_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    asked = config(benchmark_files={"decode": str(tmp_path / "none")}, mode="decode")
+    assert profiles_known(asked, DGD, 1.0) is None
+    assert "because of benchmark_files" in caplog.text
+
+
 async def test_garbage_on_the_stream_is_replaced(sweep: Path) -> None:
     records = await memory_records(lambda: 0.0)
     await records.bus.publish(Outgoing(PROFILES.name, DGD, b"{}", {}))
