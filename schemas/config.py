@@ -75,7 +75,7 @@ class PlannerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     max_throughput_scaling_replicas: Step = 8  # the farthest step of one forecast
 
     capacity_policy: Policy = "queue_aware"  # see docs/scaling.md; `reference`: floors, and one replica at a time
-    queue_late_share: Annotated[float, Meta(gt=0.0, lt=1.0)] = 0.3  # of requests that may miss, at the planned demand
+    queue_late_share: Annotated[float, Meta(gt=0.0, lt=1.0)] = 0.25  # of requests that may miss, at the planned demand
     scale_down_window_seconds: Positive = 60.0  # of less demand before anything shrinks; twice the start-up at least
 
     no_correction: bool = False  # policy `correction` believes the profiles alone (Dynamo 0.4: --no-correction)

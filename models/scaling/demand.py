@@ -6,12 +6,21 @@ from itertools import pairwise
 
 import msgspec
 
+from headrace.models.scaling.mix import Mix
 from headrace.schemas.traffic import Distribution, TrafficWindow
 
 SPREAD_KNOWN_AT = 30  # prompts, below which their spread is anybody's guess
 PAIRS_KNOWN_AT = 10
 WILDEST = 50.0  # index of dispersion; more is a jump, not noise
-WIDEST = 16.0  # squared coefficient of variation; a histogram's open end knows no better
+WIDEST = 16.0  # squared coefficient of variation
+
+
+class Part(msgspec.Struct, frozen=True, array_like=True):
+    """One bucket of a histogram in a window."""
+
+    lower: float  # bound
+    count: int
+    length: float  # of each, tokens
 
 
 class Slice(msgspec.Struct, frozen=True, array_like=True):
@@ -22,9 +31,10 @@ class Slice(msgspec.Struct, frozen=True, array_like=True):
     requests: int
     isl_count: int
     isl_sum: float
-    isl_squares: float  # sum of squared prompt lengths, from the histogram; 0 where there is none
     osl_count: int
     osl_sum: float
+    isl_parts: tuple[Part, ...] = ()  # empty without a histogram
+    osl_parts: tuple[Part, ...] = ()
 
 
 def slice_of(w: TrafficWindow) -> Slice | None:
@@ -32,8 +42,22 @@ def slice_of(w: TrafficWindow) -> Slice | None:
     if w.requests is None or w.end <= w.start:
         return None
     isl, osl = _sums(w.isl), _sums(w.osl)
-    squares = _squares(w.isl) if w.isl else 0.0
-    return Slice(w.end, w.end - w.start, w.requests, isl[0], isl[1], squares, *osl)
+    return Slice(w.end, w.end - w.start, w.requests, *isl, *osl, parts_of(w.isl), parts_of(w.osl))
+
+
+def parts_of(d: Distribution | None) -> tuple[Part, ...]:
+    """The buckets of a histogram that hold anything, each with a length for all that is in it.
+
+    All observations stand at the same fraction of their bucket's width, the one with which their mean is the mean that
+    was measured; where none is, at the end that comes next to it. The open bucket stands at its lower bound.
+    """
+    if d is None or d.mean is None or not d.bounds or not sum(d.counts):
+        return ()
+    held = [(a, b - a, n) for a, b, n in zip([0.0, *d.bounds], [*d.bounds, d.bounds[-1]], d.counts, strict=True) if n]
+    lowest, widths = sum(n * a for a, _, n in held), sum(n * w for _, w, n in held)
+    wanted = d.mean * sum(n for _, _, n in held) - lowest
+    fraction = min(1.0, max(0.0, wanted / widths)) if widths > 0 else 0.0
+    return tuple(Part(a, n, a + fraction * w) for a, w, n in held)
 
 
 def rate(slices: Sequence[Slice], since: float, until: float = math.inf) -> float | None:
@@ -95,14 +119,27 @@ def lengths(slices: Iterable[Slice]) -> tuple[float, float] | None:
     return sum(s.isl_sum for s in kept) / isl_count, sum(s.osl_sum for s in kept) / osl_count
 
 
-def spread(slices: Iterable[Slice]) -> float | None:
-    """Squared coefficient of variation of prompt lengths, within 0 and `WIDEST`; None where no histogram tells."""
-    kept = [s for s in slices if s.isl_squares > 0]
-    count, total = sum(s.isl_count for s in kept), sum(s.isl_sum for s in kept)
-    if count < SPREAD_KNOWN_AT or total <= 0:
+def prompt_mix(slices: Iterable[Slice]) -> Mix | None:
+    """How unequal prompts are; None where no histogram tells, or of fewer than `SPREAD_KNOWN_AT` prompts."""
+    return _mix(part for s in slices for part in s.isl_parts)
+
+
+def answer_cv2(slices: Iterable[Slice]) -> float | None:
+    """Squared coefficient of variation of answers, at most `WIDEST`; None where `prompt_mix` would be."""
+    found = _mix(part for s in slices for part in s.osl_parts)
+    return None if found is None else min(WIDEST, found.cv2)
+
+
+def _mix(parts: Iterable[Part]) -> Mix | None:
+    """Of the buckets of many windows, those with the same bound put together."""
+    counts: dict[float, int] = {}
+    tokens: dict[float, float] = {}
+    for p in parts:
+        counts[p.lower] = counts.get(p.lower, 0) + p.count
+        tokens[p.lower] = tokens.get(p.lower, 0.0) + p.count * p.length
+    if sum(counts.values()) < SPREAD_KNOWN_AT or sum(tokens.values()) <= 0:
         return None
-    mean = total / count
-    return min(WIDEST, max(0.0, sum(s.isl_squares for s in kept) / count / mean**2 - 1.0))
+    return Mix.of([tokens[k] / n for k, n in counts.items()], list(counts.values()))
 
 
 def _sum(part: Sequence[Slice]) -> Slice:
@@ -113,7 +150,6 @@ def _sum(part: Sequence[Slice]) -> Slice:
         requests=sum(p.requests for p in part),
         isl_count=sum(p.isl_count for p in part),
         isl_sum=sum(p.isl_sum for p in part),
-        isl_squares=sum(p.isl_squares for p in part),
         osl_count=sum(p.osl_count for p in part),
         osl_sum=sum(p.osl_sum for p in part),
     )
@@ -121,12 +157,3 @@ def _sum(part: Sequence[Slice]) -> Slice:
 
 def _sums(d: Distribution | None) -> tuple[int, float]:
     return (0, 0.0) if d is None or not d.count or d.mean is None else (d.count, d.count * d.mean)
-
-
-def _squares(d: Distribution) -> float:
-    """Sum of squares, every observation at the middle of its bucket; the open bucket counts from its lower bound."""
-    if not d.bounds or not sum(d.counts):
-        return 0.0
-    lower = [0.0, *d.bounds]
-    upper = [*d.bounds, d.bounds[-1]]
-    return sum(n * ((a + b) / 2.0) ** 2 for n, a, b in zip(d.counts, lower, upper, strict=True))

@@ -1,9 +1,10 @@
 """How many engines keep the SLA for most requests when arrivals are random: waiting for prefill, crowding in decode.
 
-Waiting: an engine is a queue G/G/1. At utilisation r a request waits with probability r, and if it does, for
-S (ca2 + cs2) / 2 / (1 - r) seconds on average, S being its service time; the wait is taken as exponential. Sources:
-Kingman 1962; Allen and Cunneen, in Hall, Queueing Methods, 1991. Engines do not share a queue: a router that takes them
-in turn gives each every Nth request, which evens arrivals of dispersion I out (ca2 = I/N) but pools nothing.
+Waiting: an engine is a queue G/G/1. At utilisation r = rate x E[S] a request waits with probability r, and if it does,
+for E[S] (ca2 + cs2) / 2 / (1 - r) seconds on average; the wait is taken as exponential. E[S] and cs2 are those of the
+time of a prompt over the lengths that were measured (`models/scaling/mix.py`). Sources: Kingman 1962; Allen and
+Cunneen, in Hall, Queueing Methods, 1991. Engines do not share a queue: a router that takes them in turn gives each
+every Nth request, which evens arrivals of dispersion I out (ca2 = I/N) but pools nothing.
 
 Crowding: requests in decode vary around Little's mean like arrivals over one stay, so a batch of b on average is now
 and then b + z sqrt(I b): the square-root rule of staffing (Halfin and Whitt 1981). Iteration time rises with the batch,
@@ -11,31 +12,39 @@ and the batch with iteration time, so the mean is the fixed point of both.
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 from headrace.models.perf.latency import EngineLimits, cached_share
 from headrace.models.perf.line import FLOOR_S, Line
+from headrace.models.scaling.mix import UNKNOWN, Mix, Service, chunked
 
 MOST = 100_000  # engines
 FELT = (
     2.0 / math.e
 )  # variance that the mean over one stay keeps where correlation decays over one: 2 (x - 1 + e^-x), x = 1
+SPILL = NormalDist().inv_cdf(0.99)  # deviations of the KV that is held, above which a cache may be full
 FULL = 0.98  # utilisation above which a queue has no useful steady state
+ALL = 1.0 - 1e-9  # a share that is everything but for rounding
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
     """What must be served: arrivals in requests/s, mean lengths in tokens, and how unequal both are.
 
-    `isl_cv2` is the squared coefficient of variation of prompt lengths; 1 where it is unknown. `dispersion` is the
-    variance over the mean of the arrivals in `dispersion_s` seconds: 1 for a Poisson stream, more for bursts.
+    `mix` is how unequal prompts are, exponential where it is unknown; `osl_cv2` is the squared coefficient of variation
+    of answers, 0 where it is. `held` are the KV tokens that a decoding request was seen to hold on average, None where
+    no engine has said. `dispersion` is the variance over the mean of the arrivals in `dispersion_s` seconds: 1 for a
+    Poisson stream, more for bursts.
     """
 
     requests_per_s: float
     isl: float
     osl: float
-    isl_cv2: float = 1.0
+    mix: Mix = UNKNOWN
+    osl_cv2: float = 0.0
+    held: float | None = None
     kv_hit_rate: float | None = None
     accept_length: float = 1.0
     dispersion: float = 1.0
@@ -56,8 +65,16 @@ class Demand:
 
     @property
     def context(self) -> float:
-        """KV tokens that a decoding request holds on average."""
-        return self.isl + self.osl / 2.0
+        """KV tokens that a decoding request holds on average: `held`, else what lengths alone tell.
+
+        Whoever looks into a batch finds long answers more often, each by its length: E[osl^2] / E[osl], half of it done
+        (the inspection paradox; Feller II, 1971). Whether long prompts have long answers only engines can tell.
+        """
+        return self.isl + self.osl * (1.0 + self.osl_cv2) / 2.0 if self.held is None else self.held
+
+    def service(self, time_s: Callable[[float], float]) -> Service:
+        """The time of prompts, cache hits taken off alike; `time_s` is that of one with so many tokens to compute."""
+        return Service.of(self.mix, self.prompt, time_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +93,15 @@ class Targets:
 
 @dataclass(frozen=True, slots=True)
 class Sizing:
-    """How many engines, and what one of them would then look like. `met` is false where no number meets the SLA."""
+    """How many engines, and what one of them would then look like. `met` is false where no number meets the SLA.
+
+    `out_of_reach` is the share of prompts that miss the TTFT target when they are alone: `engines` are for the rest.
+    """
 
     engines: int
     utilisation: float
     met: bool = True
+    out_of_reach: float = 0.0
 
 
 def late_share(arrivals_per_s: float, service_s: float, variability: float, slack_s: float) -> float:
@@ -93,37 +114,42 @@ def late_share(arrivals_per_s: float, service_s: float, variability: float, slac
         return 1.0
     if busy <= 0:
         return 0.0
+    if variability <= 0:  # as regular as clockwork: nobody waits
+        return 0.0
     mean_wait_s = service_s * variability / (1.0 - busy)
     return busy * math.exp(-max(0.0, slack_s) / mean_wait_s)
 
 
-def prefill_engines(d: Demand, line: Line, t: Targets, backlog_per_s: float = 0.0) -> Sizing:
-    """Prefill engines for which at most `late_share` of requests miss the TTFT target.
+def prefill_service(d: Demand, line: Line, limits: EngineLimits) -> Service:
+    """The time of prompts on a prefill engine that does nothing else."""
+    return d.service(lambda tokens: chunked(tokens, limits.max_num_batched_tokens, line.at))
 
-    `backlog_per_s` are requests/s on top, to work off what has queued up; they count as load, not as randomness. A
-    prompt longer than the mean leaves less slack: half a mean service more is taken off it.
+
+def prefill_engines(d: Demand, service: Service, t: Targets, backlog_per_s: float = 0.0) -> Sizing:
+    """Prefill engines for which at most `late_share` of the prompts that can meet the TTFT target miss it.
+
+    `backlog_per_s` are requests/s on top, to work off what has queued up; they count as load, not as randomness. What
+    is out of reach is work all the same. Where that is everything, more engines only keep the queue from growing.
     """
-    service_s = line.at(d.prompt)
-    slack_s = t.ttft_s - 1.5 * service_s
-    if slack_s <= 0:  # a lone prompt misses the target: more engines only keep the queue from growing
-        engines = max(1, math.ceil((d.requests_per_s + backlog_per_s) * service_s / FULL))
-        return Sizing(engines, d.requests_per_s * service_s / engines, met=False)
-    engines = max(1, math.ceil((d.requests_per_s + backlog_per_s) * service_s))
-    while engines < MOST:
-        if _late(d, engines, service_s, slack_s) <= t.late_share:
-            break
+    lost = service.out_of_reach(t.ttft_s)
+    load = (d.requests_per_s + backlog_per_s) * service.mean_s
+    if lost >= ALL:
+        engines = max(1, math.ceil(load / FULL))
+        return Sizing(engines, d.requests_per_s * service.mean_s / engines, met=False, out_of_reach=1.0)
+    engines = max(1, math.ceil(load))
+    while engines < MOST and _late(d, engines, service, t.ttft_s) > t.late_share:
         engines += 1
-    return Sizing(engines, d.requests_per_s * service_s / engines)
+    return Sizing(engines, d.requests_per_s * service.mean_s / engines, lost <= t.late_share, lost)
 
 
-def _late(d: Demand, engines: int, service_s: float, slack_s: float) -> float:
-    """Share that waits too long; bursts count over the time in which an engine's queue forgets, S / (1 - r)^2."""
+def _late(d: Demand, engines: int, service: Service, target_s: float) -> float:
+    """Share of those within reach that is late; bursts count while an engine's queue remembers, E[S] / (1 - r)^2."""
     per_engine = d.requests_per_s / engines
-    idle = 1.0 - per_engine * service_s
+    idle = 1.0 - per_engine * service.mean_s
     if idle <= 1.0 - FULL:
         return 1.0
-    variability = (d.dispersion_over(service_s / idle**2) / engines + d.isl_cv2) / 2.0
-    return late_share(per_engine, service_s, variability, slack_s)
+    variability = (d.dispersion_over(service.mean_s / idle**2) / engines + service.cv2) / 2.0
+    return service.late(target_s, lambda slack_s: late_share(per_engine, service.mean_s, variability, slack_s))
 
 
 def decode_engines(d: Demand, line: Line, limits: EngineLimits, t: Targets) -> Sizing:
@@ -162,9 +188,17 @@ class AggLines:
 
     def prompt_s(self, prompt: float, context: float, limits: EngineLimits) -> float:
         """Seconds that one prompt takes away from decoding: what its iterations last longer than decoding alone."""
-        chunks = max(1, math.ceil(prompt / max(1, limits.max_num_batched_tokens)))
-        with_prompt = self.mixed.at(prompt / chunks, 1.0, context)
-        return chunks * max(FLOOR_S, with_prompt - self.decode.at(0.0, 1.0, context))
+        alone_s = self.decode.at(0.0, 1.0, context)
+        return chunked(
+            prompt,
+            limits.max_num_batched_tokens,
+            lambda tokens: max(FLOOR_S, self.mixed.at(tokens, 1.0, context) - alone_s),
+        )
+
+
+def agg_service(d: Demand, lines: AggLines, limits: EngineLimits) -> Service:
+    """The time that prompts take away from decoding on an aggregated engine."""
+    return d.service(lambda tokens: lines.prompt_s(tokens, d.context, limits))
 
 
 def agg_engines(d: Demand, lines: AggLines, limits: EngineLimits, t: Targets, backlog_per_s: float = 0.0) -> Sizing:
@@ -172,17 +206,19 @@ def agg_engines(d: Demand, lines: AggLines, limits: EngineLimits, t: Targets, ba
 
     A request's mean time between tokens is its decode iterations, stretched by the share of time that prompts take.
     """
-    prompt_s = lines.prompt_s(d.prompt, d.context, limits)
+    service = agg_service(d, lines, limits)
     fixed_s, per_request_s = _decode_prices(lines.decode, d.context)
     steps_per_s = d.requests_per_s * d.osl / d.accept_length
-    engines = max(1, math.ceil((d.requests_per_s + backlog_per_s) * prompt_s))
-    if fixed_s + per_request_s > t.itl_s * d.accept_length or lines.mixed.at(d.prompt, 1.0, d.context) > t.ttft_s:
+    engines = max(1, math.ceil((d.requests_per_s + backlog_per_s) * service.mean_s))
+    lost = service.out_of_reach(t.ttft_s - fixed_s - per_request_s)  # with the iteration that it comes in
+    if fixed_s + per_request_s > t.itl_s * d.accept_length or lost >= ALL:
         knee = _knee(fixed_s, per_request_s, d, limits)
-        busy = d.requests_per_s * prompt_s + steps_per_s * (fixed_s + per_request_s * knee) / knee
-        return Sizing(max(engines, math.ceil(busy / FULL)), 1.0, met=False)
-    while engines < MOST and not _mixed_fits(d, lines, limits, t, engines):
+        busy = d.requests_per_s * service.mean_s + steps_per_s * (fixed_s + per_request_s * knee) / knee
+        return Sizing(max(engines, math.ceil(busy / FULL)), 1.0, met=False, out_of_reach=lost)
+    while engines < MOST and not _mixed_fits(d, lines.decode, service, limits, t, engines):
         engines += 1
-    return Sizing(engines, (d.requests_per_s * prompt_s + steps_per_s * per_request_s) / engines)
+    busy = d.requests_per_s * service.mean_s + steps_per_s * per_request_s
+    return Sizing(engines, busy / engines, lost <= t.late_share, lost)
 
 
 def _knee(fixed_s: float, per_request_s: float, d: Demand, limits: EngineLimits) -> float:
@@ -203,15 +239,30 @@ def _decode_prices(line: Line, context: float) -> tuple[float, float]:
 
 
 def _crowd(batch: float, step_s: float, t: Targets, d: Demand) -> float:
-    """A batch that only `late_share` of requests find more crowded, on average over their own stay.
+    """A batch that only `late_share` of requests find more crowded, on average over their own stay: `FELT` of it."""
+    return max(0.0, batch + t.deviations * math.sqrt(FELT * _variance(batch, step_s, d)))
 
-    The number in decode varies like arrivals over one stay, more so where contexts are unequal; and a request feels
-    its average over the stay, of `FELT` times that variance.
+
+def _variance(batch: float, step_s: float, d: Demand) -> float:
+    """Of the KV tokens in a batch, in requests of mean context squared.
+
+    The number in decode varies like arrivals over one stay, and the sum of unequal contexts by 1 + cv2 more than their
+    number (a compound Poisson variable has variance N E[c^2]).
     """
-    stay_s = step_s * d.osl / d.accept_length
-    unequal = 1.0 + d.isl_cv2 * (d.isl / max(1.0, d.context)) ** 2
-    variance = max(1.0, batch) * d.dispersion_over(stay_s) * unequal * FELT
-    return max(0.0, batch + t.deviations * math.sqrt(variance))
+    unequal = 1.0 + d.mix.cv2 * (d.isl / max(1.0, d.context)) ** 2
+    return max(1.0, batch) * d.dispersion_over(step_s * d.osl / d.accept_length) * unequal
+
+
+def _kv_fits(batch: float, step_s: float, d: Demand, limits: EngineLimits, t: Targets) -> bool:
+    """Is the cache full at hardly any moment (`SPILL`)?
+
+    One that is full stops everybody who comes, prompts too, and for as long as its requests stay: unlike the time of
+    iterations it is neither averaged over a stay nor a matter of the few who may be late. Bursts count as everywhere:
+    a jump looks like a burst, and must not ask for caches that hold fifty times its noise.
+    """
+    calm = SPILL * math.sqrt(_variance(batch, step_s, replace(d, dispersion=1.0)))
+    full = batch + max(calm, t.deviations * math.sqrt(_variance(batch, step_s, d)))
+    return full * d.context <= limits.max_kv_tokens or batch <= 1.0
 
 
 def _batch_fits(
@@ -222,24 +273,24 @@ def _batch_fits(
         return False
     step_s = fixed_s / (1.0 - busy)
     crowd = _crowd(steps_per_s * step_s, step_s, t, d)
-    if crowd > limits.max_num_seqs or crowd * d.context > limits.max_kv_tokens:
+    if crowd > limits.max_num_seqs or not _kv_fits(steps_per_s * step_s, step_s, d, limits, t):
         return False
     return fixed_s + per_request_s * crowd <= t.itl_s * d.accept_length
 
 
-def _mixed_fits(d: Demand, lines: AggLines, limits: EngineLimits, t: Targets, engines: int) -> bool:
+def _mixed_fits(d: Demand, decode: Line, service: Service, limits: EngineLimits, t: Targets, engines: int) -> bool:
     rate = d.requests_per_s / engines
-    fixed_s, per_request_s = _decode_prices(lines.decode, d.context)
-    prompt_s = lines.prompt_s(d.prompt, d.context, limits)
+    fixed_s, per_request_s = _decode_prices(decode, d.context)
     steps_per_s = rate * d.osl / d.accept_length
-    prefill_busy, decode_busy = rate * prompt_s, steps_per_s * per_request_s
+    prefill_busy, decode_busy = rate * service.mean_s, steps_per_s * per_request_s
     if prefill_busy + decode_busy >= FULL:
         return False
     step_s = fixed_s / (1.0 - prefill_busy - decode_busy)  # an average iteration, with its share of prompts
     crowd = _crowd(steps_per_s * step_s, step_s, t, d)
-    if crowd >= min(limits.max_num_seqs, limits.max_num_batched_tokens) or crowd * d.context > limits.max_kv_tokens:
+    if crowd >= min(limits.max_num_seqs, limits.max_num_batched_tokens) or not _kv_fits(
+        steps_per_s * step_s, step_s, d, limits, t
+    ):
         return False
     crowded_s = (fixed_s + per_request_s * crowd) / (1.0 - prefill_busy)
-    own_s = prompt_s + crowded_s  # and what the batch does meanwhile
-    late = _late(d, engines, prompt_s, t.ttft_s - own_s)
-    return crowded_s <= t.itl_s * d.accept_length and own_s < t.ttft_s and late <= t.late_share
+    # A prompt waits for others, and for the batch that decodes meanwhile.
+    return crowded_s <= t.itl_s * d.accept_length and _late(d, engines, service, t.ttft_s - crowded_s) <= t.late_share

@@ -9,7 +9,18 @@ from typing import Any
 
 import msgspec
 
-from headrace.models.scaling.demand import Slice, dispersion, lengths, merged, rate, slice_of, spread, trend
+from headrace.models.scaling.demand import (
+    Slice,
+    answer_cv2,
+    dispersion,
+    lengths,
+    merged,
+    prompt_mix,
+    rate,
+    slice_of,
+    trend,
+)
+from headrace.models.scaling.mix import UNKNOWN
 from headrace.models.scaling.queueing import Demand
 from headrace.schemas.config import PlannerConfig
 from headrace.schemas.prediction import Prediction
@@ -68,9 +79,9 @@ class DemandAhead:
         rates = [r for r in (seen, forecast) if r is not None]
         if not rates or typical is None:
             return None
-        cv2, bursts = spread(kept), dispersion(kept) or 1.0
-        demand = Demand(max(rates), *typical, isl_cv2=1.0 if cv2 is None else cv2, dispersion=max(1.0, bursts))
-        evidence = {"planned_rps": max(rates), "isl": typical[0], "osl": typical[1], "isl_cv2": demand.isl_cv2}
+        mix, bursts = prompt_mix(kept) or UNKNOWN, dispersion(kept) or 1.0
+        demand = Demand(max(rates), *typical, mix=mix, osl_cv2=answer_cv2(kept) or 0.0, dispersion=max(1.0, bursts))
+        evidence = {"planned_rps": max(rates), "isl": typical[0], "osl": typical[1], "isl_cv2": mix.cv2}
         evidence["dispersion"] = demand.dispersion
         recent = rate(kept, now - _fresh_s(kept))
         return Ahead(demand, evidence | ({} if recent is None else {"demand_rps": recent}))
@@ -81,13 +92,14 @@ class DemandAhead:
         return found
 
     def load_state(self, state: list[Any]) -> None:
-        self.slices = deque(msgspec.convert(state, list[Slice]))
+        """Slices of another shape, of an older planner, are forgotten: new ones come within minutes."""
+        self.slices = deque(msgspec.convert([s for s in state if len(s) == len(Slice.__struct_fields__)], list[Slice]))
 
 
-def for_role(ahead: Ahead, view: RoleView, traffic: TrafficObserver) -> Demand:
-    """The demand as the engines of one role meet it: with cache hits and speculation."""
+def for_role(ahead: Ahead, view: RoleView, traffic: TrafficObserver, held: float | None = None) -> Demand:
+    """The demand as the engines of one role meet it: with cache hits, speculation and the KV that requests hold."""
     accepted = accept_length(traffic.accept_length, view)
-    return replace(ahead.demand, kv_hit_rate=traffic.kv_hit_rate, accept_length=accepted)
+    return replace(ahead.demand, kv_hit_rate=traffic.kv_hit_rate, accept_length=accepted, held=held)
 
 
 def _measured(kept: list[Slice], startup_s: float, horizon_s: float, z: float, now: float) -> float | None:

@@ -4,13 +4,14 @@ Up at once, to what the demand ahead and the backlog ask for. Down only when not
 window that covers twice the start-up time: what takes minutes to come back is not given up for seconds of quiet.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headrace.models.perf.engine import EngineModel
 from headrace.models.perf.latency import EngineLoad, itl_s, ttft_s
-from headrace.models.perf.line import Line
+from headrace.models.perf.line import FLOOR_S, Line
 from headrace.models.perf.speed import line_for
 from headrace.models.scaling.queueing import (
     AggLines,
@@ -18,9 +19,11 @@ from headrace.models.scaling.queueing import (
     Sizing,
     Targets,
     agg_engines,
+    agg_service,
     crowded_engines,
     decode_engines,
     prefill_engines,
+    prefill_service,
 )
 from headrace.models.scaling.step import limit_step
 from headrace.models.scaling.verdict import Verdict
@@ -30,6 +33,7 @@ from headrace.schemas.prediction import Prediction
 from headrace.schemas.reasons import Outcome, Reason
 from headrace.schemas.traffic import TrafficWindow
 from headrace.streams.agents.ahead import Ahead, DemandAhead, for_role
+from headrace.streams.agents.held import Held
 from headrace.streams.agents.ledger import Ledger
 from headrace.streams.agents.load import serving
 from headrace.streams.agents.traffic import TrafficObserver
@@ -60,6 +64,8 @@ class QueueAwareLoop:
     ahead: DemandAhead = field(init=False)
     wants: dict[Role, list[tuple[float, int]]] = field(default_factory=dict)  # time, replicas
     crowded: dict[Role, list[int]] = field(default_factory=dict)
+    stuck: dict[Role, list[int]] = field(default_factory=dict)  # engines whose caches would hold all that decodes
+    held: dict[Role, Held] = field(default_factory=dict)
     startup_s: float = FIRST_STARTUP_S
     measured_id: int = -1  # decision whose start-up was taken in last
 
@@ -102,7 +108,10 @@ class QueueAwareLoop:
     def _role(self, scene: Scene, role: Role, ahead: Ahead | None, now: float) -> Verdict:
         view, model = scene.views[role], scene.models[role]
         current = view.current
-        demand = None if ahead is None else for_role(ahead, view, scene.traffic)
+        held = self.held.setdefault(role, Held())
+        if view.inventory is not None:
+            held.see(serving(view), now)
+        demand = None if ahead is None else for_role(ahead, view, scene.traffic, held.mean)
         evidence = self._latencies(view, model, demand)
         if view.inventory is None or current is None:
             return Verdict.hold(Reason.NO_INVENTORY, **evidence)
@@ -114,6 +123,7 @@ class QueueAwareLoop:
         found = self._size(view, model, line, demand)
         wanted = max(self.config.min_endpoint_of(role), -(-found.engines // view.ranks))
         evidence |= {**ahead.evidence, "utilisation": found.utilisation, "sla_can_be_met": float(found.met)}
+        evidence["out_of_reach"] = found.out_of_reach
         return self._step(role, current, wanted, now, evidence | {"wanted": wanted, "startup_s": self.startup_s})
 
     def _without_traffic(self, role: Role, current: int, spoken: Verdict | None, now: float) -> Verdict:
@@ -136,17 +146,19 @@ class QueueAwareLoop:
             self.config.queue_late_share,
         )
         engines = serving(view) if self.config.load_loop else []
-        backlog = self._backlog(line, demand, engines)
         if view.role == PREFILL:
-            return prefill_engines(demand, line, targets, backlog)
+            service = prefill_service(demand, line, view.limits)
+            backlog = self._backlog(service.mean_s, demand, engines)
+            return prefill_engines(demand, service, targets, backlog)
         if view.role == AGG:
             lines = AggLines(line_for(model, AGG, prefill=False, decode=True) or line, line)
+            backlog = self._backlog(agg_service(demand, lines, view.limits).mean_s, demand, engines)
             found = agg_engines(demand, lines, view.limits, targets, backlog)
         else:
             found = decode_engines(demand, line, view.limits, targets)
         return self._crowded(view, line, engines, found, demand)
 
-    def _backlog(self, line: Line, demand: Demand, engines: list[EngineLoad]) -> float:
+    def _backlog(self, prompt_s: float, demand: Demand, engines: list[EngineLoad]) -> float:
         """Requests/s that work off, within `DRAIN_S`, what will have piled up when new workers come.
 
         What runs now goes on serving until then: it may make the pile smaller, or the arrivals make it larger.
@@ -154,19 +166,25 @@ class QueueAwareLoop:
         queued = sum(e.queued_prefill_tokens for e in engines) / max(1.0, demand.isl)
         if not queued:
             return 0.0
-        grows = demand.requests_per_s - len(engines) / line.at(demand.prompt)
+        grows = demand.requests_per_s - len(engines) / max(FLOOR_S, prompt_s)
         return max(0.0, queued + grows * self.startup_s) / DRAIN_S
 
     def _crowded(self, view: RoleView, line: Line, engines: list[EngineLoad], found: Sizing, demand: Demand) -> Sizing:
-        """One engine more than the demand explains, while the batches that run are too large for the target."""
+        """One engine more than the demand explains, while the batches that run are too large for the target.
+
+        What does not fit into the caches is no crowd but a backlog, which in the end stops the prefill engines too:
+        there are to be engines for all of it.
+        """
         requests = sum(e.scheduled_decode_requests + e.queued_decode_requests for e in engines)
         kv = sum(e.scheduled_decode_kv_tokens + e.queued_decode_kv_tokens for e in engines)
         target_s = self.config.itl_ms / 1000 * demand.accept_length
-        runs = self.crowded.setdefault(view.role, [])
+        runs, stuck = self.crowded.setdefault(view.role, []), self.stuck.setdefault(view.role, [])
         runs.append(crowded_engines(requests, kv, line, view.limits, target_s))
-        del runs[:-CROWDED_RUNS]
-        lasting = min(runs) if len(runs) == CROWDED_RUNS else 0
-        return replace(found, engines=found.engines + 1) if lasting > found.engines else found
+        stuck.append(math.ceil(kv / max(1, view.limits.max_kv_tokens)) if kv > 0 else 0)
+        del runs[:-CROWDED_RUNS], stuck[:-CROWDED_RUNS]
+        lasting, held = (min(seen) if len(seen) == CROWDED_RUNS else 0 for seen in (runs, stuck))
+        more = found.engines + 1 if lasting > found.engines else found.engines
+        return replace(found, engines=max(more, held))
 
     def _step(self, role: Role, current: int, wanted: int, now: float, evidence: Mapping[str, float]) -> Verdict:
         """From what is wanted now and was wanted lately to one step."""
@@ -213,6 +231,8 @@ class QueueAwareLoop:
             "slices": self.ahead.to_state(),
             "wants": {role: [list(want) for want in wants] for role, wants in self.wants.items()},
             "crowded": self.crowded,
+            "stuck": self.stuck,
+            "held": {role: [h.requests, h.tokens, h.at] for role, h in self.held.items()},
             "startup_s": self.startup_s,
             "measured_id": self.measured_id,
         }
@@ -221,4 +241,7 @@ class QueueAwareLoop:
         self.ahead.load_state(state["slices"])
         self.wants = {role: [(float(at), int(n)) for at, n in wants] for role, wants in state["wants"].items()}
         self.crowded = {role: list(runs) for role, runs in state["crowded"].items()}
+        self.stuck = {role: list(runs) for role, runs in state.get("stuck", {}).items()}  # not in older snapshots
+        held = state.get("held", {})
+        self.held = {role: Held(*(float(x) for x in saved)) for role, saved in held.items()}
         self.startup_s, self.measured_id = float(state["startup_s"]), int(state["measured_id"])

@@ -3,10 +3,15 @@
 The simulator calls `on_tick(snapshot)` with the latest FPM of every worker, the counts and the traffic since the last
 tick, and takes targets. Environment: HEADRACE_LAB_CONFIG, a JSON object over the configuration below;
 HEADRACE_LAB_BENCH, a file of benchmark FPMs (prefill, decode) for the planner to start from.
+
+The simulator tells means alone. A frontend also has a histogram of prompt lengths: a driver that hands the trace's
+`prompts` over gets one made from those that have come.
 """
 
 import json
 import os
+from bisect import bisect_left
+from collections.abc import Sequence
 from typing import Any
 
 from headrace.schemas.ack import AckStatus, DecisionAck
@@ -32,7 +37,7 @@ DEFAULTS: dict[str, Any] = {
     "decode_engine_num_gpu": 1,
     "load_predictor": "kalman",
 }
-
+ISL = (0, 100, 210, 430, 870, 1800, 3600, 7400, 15000, 31000, 63000, 130000)  # bounds of a frontend's buckets, tokens
 
 QUEUED = {
     "num_prefill_requests": "num_queued_prefill",
@@ -55,10 +60,14 @@ def fpm_of(flat: dict[str, Any]) -> Fpm:
     )
 
 
+Prompts = Sequence[tuple[float, int]]  # arrival, seconds, and tokens; in order
+
+
 class LabPolicy:
     """The simulator's policy protocol around a Planner; decisions are acked when the counts are there."""
 
-    def __init__(self, config: dict[str, Any]) -> None:
+    def __init__(self, config: dict[str, Any], prompts: Prompts = ()) -> None:
+        self.prompts = prompts
         self.planner = Planner(planner_config(config), DGD, start=0.0)
         self.planner.begin_epoch()
         self.slots = SLOTS[self.planner.config.mode]
@@ -67,9 +76,11 @@ class LabPolicy:
         self._window_from = 0.0
 
     @classmethod
-    def of(cls, ttft_ms: float, itl_ms: float, over: dict[str, Any], bench: str | None) -> "LabPolicy":
+    def of(
+        cls, ttft_ms: float, itl_ms: float, over: dict[str, Any], bench: str | None, prompts: Prompts = ()
+    ) -> "LabPolicy":
         """Against this SLA, with `over` upon DEFAULTS; `bench` is a file of benchmark FPMs."""
-        policy = cls({**DEFAULTS, "ttft_ms": ttft_ms, "itl_ms": itl_ms, **over})
+        policy = cls({**DEFAULTS, "ttft_ms": ttft_ms, "itl_ms": itl_ms, **over}, prompts)
         if bench:
             with open(bench) as file:
                 policy.learn(json.load(file))
@@ -156,12 +167,24 @@ class LabPolicy:
             start=start,
             end=now,
             requests=n,
-            isl=mean("avg_isl"),
+            isl=self._prompts(start, now) or mean("avg_isl"),
             osl=mean("avg_osl"),
             ttft_s=mean("avg_ttft_ms", 0.001),
             itl_s=mean("avg_itl_ms", 0.001),
+            kv_hit_rate=t.get("avg_kv_hit_rate") if t.get("hit_rate_count") else None,
         )
         self.planner.handle(window, now)
+
+    def _prompts(self, start: float, end: float) -> Distribution | None:
+        """What a frontend's histogram shows of the prompts that have come in this window."""
+        came = self.prompts[bisect_left(self.prompts, (start, 0)) : bisect_left(self.prompts, (end, 0))]
+        if not came:
+            return None
+        counts = [0] * (len(ISL) + 1)
+        for _, tokens in came:
+            counts[bisect_left(ISL, tokens)] += 1
+        mean = sum(tokens for _, tokens in came) / len(came)
+        return Distribution(count=len(came), mean=mean, bounds=list(ISL), counts=counts)
 
     def _ack(self, s: dict[str, Any], now: float) -> None:
         d = self._outstanding

@@ -75,25 +75,27 @@ class Counted:
         return said
 
 
-def engine(kind: str, startup_s: float) -> Any:
+def engine(kind: str, startup_s: float, caching: bool) -> Any:
     return SIMULATOR.MockEngineArgs(
         engine_type="vllm", block_size=64, num_gpu_blocks=8192, max_num_seqs=256, max_num_batched_tokens=8192,
-        worker_type=kind, startup_time=startup_s, enable_prefix_caching=False,
+        worker_type=kind, startup_time=startup_s, enable_prefix_caching=caching,
     )  # fmt: skip
 
 
-def replay(trace: str, fleet: list[int], policy: Any, sla_ms: tuple[float, float], startup_s: float) -> dict[str, Any]:
+def replay(args: argparse.Namespace, fleet: list[int], policy: Any, sla_ms: tuple[float, float]) -> dict[str, Any]:
     """The simulator's report; one number in `fleet` means aggregated workers."""
+    caching, startup_s = args.caching, args.startup
     if len(fleet) == 1:
-        workers = {"extra_engine_args": engine("aggregated", startup_s), "num_workers": fleet[0]}
+        workers = {"extra_engine_args": engine("aggregated", startup_s, caching), "num_workers": fleet[0]}
     else:
         workers = {
-            "prefill_engine_args": engine("prefill", startup_s), "num_prefill_workers": fleet[0],
-            "decode_engine_args": engine("decode", startup_s), "num_decode_workers": fleet[1],
+            "prefill_engine_args": engine("prefill", startup_s, caching), "num_prefill_workers": fleet[0],
+            "decode_engine_args": engine("decode", startup_s, False), "num_decode_workers": fleet[1],
         }  # fmt: skip
     return dict(
         SIMULATOR.run_mocker_trace_replay(
-            [trace], trace_block_size=512, replay_mode="offline", router_mode="round_robin", trace_format="mooncake",
+            [args.trace], trace_block_size=512, replay_mode="offline", trace_format="mooncake",
+            router_mode="kv_router" if caching else "round_robin",
             sla_ttft_ms=sla_ms[0], sla_itl_ms=sla_ms[1], scaling_policy=policy, **workers,
         )
     )  # fmt: skip
@@ -103,8 +105,17 @@ def runs(args: argparse.Namespace, sla_ms: tuple[float, float]) -> Iterator[tupl
     """(name, the fleet it begins with, policy) of everything asked for."""
     for fleet in args.fleet:
         yield f"fixed {fleet}", _counts(fleet), Silent()
+    prompts = prompts_of(args.trace) if args.policy else []
     for config in args.policy:
-        yield config, _counts(args.start), LabPolicy.of(*sla_ms, {"mode": args.mode, **json.loads(config)}, args.bench)
+        over = {"mode": args.mode, **json.loads(config)}
+        yield config, _counts(args.start), LabPolicy.of(*sla_ms, over, args.bench, prompts)
+
+
+def prompts_of(trace: str) -> list[tuple[float, int]]:
+    """Arrival in seconds and length in tokens of every prompt of a trace, in order."""
+    with open(trace, encoding="utf-8") as lines:
+        rows = map(json.loads, lines)
+        return sorted((row["timestamp"] / 1000, row["input_length"]) for row in rows)
 
 
 def _counts(text: str) -> list[int]:
@@ -120,20 +131,22 @@ def main() -> None:
     parser.add_argument("--start", default="2/2", help="the fleet that a policy begins with")
     parser.add_argument("--fleet", action="append", default=[], help="a fixed fleet, as 3/4 or 4")
     parser.add_argument("--policy", action="append", default=[], help="a planner configuration, JSON")
+    parser.add_argument("--caching", action="store_true", help="prefix caching, and a router that looks for hits")
     parser.add_argument("--bench", help="benchmark FPMs for the planner to start from, JSON")
     parser.add_argument("--benchmark", help="write benchmark FPMs of one worker a role to this file, and nothing else")
     args = parser.parse_args()
     ttft_ms, itl_ms = (float(n) for n in args.sla.split("/"))
     if args.benchmark:
         recorder = Recorder()
-        replay(args.trace, [1] if args.mode == "agg" else [1, 1], recorder, (ttft_ms, itl_ms), args.startup)
+        replay(args, [1] if args.mode == "agg" else [1, 1], recorder, (ttft_ms, itl_ms))
         Path(args.benchmark).write_text(json.dumps(recorder.sample()), encoding="utf-8")
         return
     for name, fleet, policy in runs(args, (ttft_ms, itl_ms)):
         counted = Counted(policy)
-        r = replay(args.trace, fleet, counted, (ttft_ms, itl_ms), args.startup)
+        r = replay(args, fleet, counted, (ttft_ms, itl_ms))
         line = {
             "trace": Path(args.trace).stem, "sla": args.sla, "mode": args.mode, "startup_s": args.startup,
+            "caching": args.caching,
             "policy": name,
             "goodput": round(r["goodput_completed_requests"] / r["num_requests"], 4),
             "gpu_hours": round(r["gpu_hours"], 3), "actions": counted.actions,

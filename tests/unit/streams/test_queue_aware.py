@@ -65,6 +65,21 @@ def test_a_backlog_is_worked_off_by_more_engines_than_the_arrivals_need() -> Non
     assert b[0].role("prefill").target == 3
 
 
+def test_what_no_cache_holds_is_a_backlog_of_decode_and_a_crowd_is_not() -> None:
+    # 5 requests/s that answer need one engine; those that are there would fill the caches of six
+    s = stage()
+    said = pass_time(s, 10.0, rate=5.0, fleet={"prefill": 1, "decode": 2}, kv=6_000_000)
+    assert max(x.role("decode").known.get("wanted", 0) for x in said) > 3
+
+
+def test_prompts_that_no_fleet_saves_are_in_the_report() -> None:
+    s = stage(ttft_ms=31)  # 1,000 tokens take 30 ms, and lengths that nobody measured are taken as exponential
+    said = pass_time(s, 10.0, rate=5.0, fleet={"prefill": 1, "decode": 2}, tokens=100)
+    known = said[-1].role("prefill").estimated
+    assert 0.2 < known["out_of_reach"] < 0.5, known
+    assert known["sla_can_be_met"] == 0.0
+
+
 def test_nothing_shrinks_before_the_window_has_passed_and_then_everything_does() -> None:
     s = stage()
     said = pass_time(s, 200.0, rate=5.0, fleet={"prefill": 4, "decode": 4})
@@ -80,8 +95,9 @@ def test_nothing_shrinks_before_the_window_has_passed_and_then_everything_does()
 
 def test_a_burst_within_the_window_keeps_what_it_needed() -> None:
     s = stage()
-    pass_time(s, 60.0, rate=100.0, fleet={"prefill": 4, "decode": 5})
-    counts = {"prefill": 4, "decode": 5}
+    burst = pass_time(s, 60.0, rate=100.0, fleet={"prefill": 4, "decode": 5})
+    counts = {role: int(burst[-1].role(role).known["wanted"]) for role in ("prefill", "decode")}
+    assert min(counts.values()) > 2
     after = pass_time(s, 100.0, rate=5.0, fleet=counts)
     assert all(x.targets is None for x in after)
     assert after[-1].role("prefill").reason == Reason.STABILISING

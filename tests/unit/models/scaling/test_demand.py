@@ -4,7 +4,17 @@ import msgspec
 import pytest
 from world import window
 
-from headrace.models.scaling.demand import dispersion, lengths, merged, rate, slice_of, spread, trend
+from headrace.models.scaling.demand import (
+    answer_cv2,
+    dispersion,
+    lengths,
+    merged,
+    parts_of,
+    prompt_mix,
+    rate,
+    slice_of,
+    trend,
+)
 from headrace.schemas.traffic import Distribution
 
 
@@ -30,16 +40,41 @@ def test_lengths_are_weighted_by_what_was_counted() -> None:
     assert lengths(slices(window(0, 10, 0))) is None
 
 
-def test_the_spread_of_prompts_comes_from_the_histogram() -> None:
-    # half at 500 (middle of 0..1000), half at 1500: mean 1000, squared coefficient of variation 0.25
+def test_the_mix_of_prompts_comes_from_the_histogram() -> None:
+    # half in 0..1000, half in 1000..2000, and a mean of 1000: both stand in the middle of their bucket
     isl = Distribution(count=100, mean=1000.0, bounds=[1000.0, 2000.0], counts=[50, 50, 0])
-    assert spread(slices(msgspec.structs.replace(window(0, 10, 100), isl=isl))) == pytest.approx(0.25)
+    mix = prompt_mix(slices(msgspec.structs.replace(window(0, 10, 100), isl=isl)))
+    assert mix is not None
+    assert mix.multiples == pytest.approx((0.5, 1.5))
+    assert mix.cv2 == pytest.approx(0.25)
 
 
-def test_the_spread_is_unknown_without_a_histogram_or_with_too_few_prompts() -> None:
+def test_what_is_in_a_bucket_stands_where_the_mean_is_the_one_that_was_measured() -> None:
+    isl = Distribution(count=100, mean=800.0, bounds=[1000.0, 2000.0], counts=[50, 50, 0])
+    assert [(p.lower, p.count, p.length) for p in parts_of(isl)] == [(0.0, 50, 300.0), (1000.0, 50, 1300.0)]
+
+
+def test_buckets_of_many_windows_are_put_together() -> None:
+    low = Distribution(count=40, mean=250.0, bounds=[1000.0, 2000.0], counts=[40, 0, 0])
+    both = Distribution(count=40, mean=1000.0, bounds=[1000.0, 2000.0], counts=[20, 20, 0])
+    mix = prompt_mix(
+        slices(*(msgspec.structs.replace(window(t, t + 10, 40), isl=d) for t, d in ((0, low), (10, both))))
+    )
+    assert mix is not None
+    assert mix.shares == (0.75, 0.25)
+    assert mix.multiples == pytest.approx((1000.0 / 3 / 625.0, 1500.0 / 625.0))
+
+
+def test_the_mix_is_unknown_without_a_histogram_or_with_too_few_prompts() -> None:
     few = Distribution(count=2, mean=1000.0, bounds=[1000.0, 2000.0], counts=[1, 1, 0])
-    assert spread(slices(msgspec.structs.replace(window(0, 10, 2), isl=few))) is None
-    assert spread(slices(window(0, 10, 100))) is None
+    assert prompt_mix(slices(msgspec.structs.replace(window(0, 10, 2), isl=few))) is None
+    assert prompt_mix(slices(window(0, 10, 100))) is None
+
+
+def test_the_spread_of_answers_comes_from_their_histogram() -> None:
+    osl = Distribution(count=100, mean=200.0, bounds=[200.0, 400.0], counts=[50, 50, 0])
+    assert answer_cv2(slices(msgspec.structs.replace(window(0, 10, 100), osl=osl))) == pytest.approx(0.25)
+    assert answer_cv2(slices(window(0, 10, 100))) is None
 
 
 def counted(*requests, seconds=5):  # type: ignore[no-untyped-def]

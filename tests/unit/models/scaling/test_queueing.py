@@ -7,15 +7,18 @@ import pytest
 
 from headrace.models.perf.latency import EngineLimits
 from headrace.models.perf.line import Line
+from headrace.models.scaling.mix import UNKNOWN, Mix
 from headrace.models.scaling.queueing import (
     AggLines,
     Demand,
+    Sizing,
     Targets,
     agg_engines,
     crowded_engines,
     decode_engines,
     late_share,
     prefill_engines,
+    prefill_service,
 )
 
 PREFILL = Line(intercept_s=0.010, per_prefill_token_s=20e-6)
@@ -24,7 +27,11 @@ MIXED = Line(intercept_s=0.005, per_prefill_token_s=20e-6, per_decode_request_s=
 LINES = AggLines(DECODE, MIXED)
 LIMITS = EngineLimits(max_num_batched_tokens=2048, max_num_seqs=256, max_kv_tokens=400_000)
 TARGETS = Targets(ttft_s=0.3, itl_s=0.020, late_share=0.03)
-DEMAND = Demand(requests_per_s=20.0, isl=1000.0, osl=200.0)
+DEMAND = Demand(requests_per_s=20.0, isl=1000.0, osl=200.0, mix=Mix())  # prompts of one length
+
+
+def prefill(d: Demand, t: Targets, backlog_per_s: float = 0.0) -> Sizing:
+    return prefill_engines(d, prefill_service(d, PREFILL, LIMITS), t, backlog_per_s)
 
 
 def test_the_wait_of_an_m_m_1_queue_is_the_textbooks() -> None:
@@ -39,25 +46,25 @@ def test_an_overloaded_engine_makes_everybody_late_and_an_idle_one_nobody() -> N
 
 def test_prefill_is_never_planned_at_full_utilisation() -> None:
     # One engine does 33.3 requests/s flat out; the reference would plan 33 on one engine.
-    found = prefill_engines(replace(DEMAND, requests_per_s=33.0), PREFILL, TARGETS)
+    found = prefill(replace(DEMAND, requests_per_s=33.0), TARGETS)
     assert found.engines == 2
     assert found.utilisation == pytest.approx(33.0 * 0.030 / 2)
 
 
 def test_a_backlog_asks_for_engines_beside_the_arrivals() -> None:
-    assert prefill_engines(DEMAND, PREFILL, TARGETS, backlog_per_s=100.0).engines == math.ceil(120.0 * 0.030)
+    assert prefill(DEMAND, TARGETS, backlog_per_s=100.0).engines == math.ceil(120.0 * 0.030)
 
 
 def test_a_prompt_that_misses_its_target_alone_is_sized_by_load_and_said() -> None:
-    found = prefill_engines(DEMAND, PREFILL, replace(TARGETS, ttft_s=0.020))
+    found = prefill(DEMAND, replace(TARGETS, ttft_s=0.020))
     assert not found.met
     assert found.engines == 1
 
 
 def test_cached_prompts_need_fewer_prefill_engines_and_no_fewer_decode_engines() -> None:
-    busy = replace(DEMAND, requests_per_s=60.0)
+    busy = replace(DEMAND, requests_per_s=70.0)
     cached = replace(busy, kv_hit_rate=0.5)
-    assert prefill_engines(cached, PREFILL, TARGETS).engines < prefill_engines(busy, PREFILL, TARGETS).engines
+    assert prefill(cached, TARGETS).engines < prefill(busy, TARGETS).engines
     assert decode_engines(cached, DECODE, LIMITS, TARGETS) == decode_engines(busy, DECODE, LIMITS, TARGETS)
 
 
@@ -122,7 +129,7 @@ def test_bursty_arrivals_need_more_engines_than_the_same_number_evenly() -> None
     busy = replace(DEMAND, requests_per_s=200.0)
     bursty = replace(busy, dispersion=40.0)
     soon = replace(TARGETS, ttft_s=0.1)
-    assert prefill_engines(bursty, PREFILL, soon).engines > prefill_engines(busy, PREFILL, soon).engines
+    assert prefill(bursty, soon).engines > prefill(busy, soon).engines
     tight = replace(TARGETS, itl_s=0.010)
     assert decode_engines(bursty, DECODE, LIMITS, tight).engines > decode_engines(busy, DECODE, LIMITS, tight).engines
 
@@ -131,8 +138,9 @@ def test_a_crowded_batch_is_mean_and_deviations_of_a_stay() -> None:
     # one engine: t = 13.9 ms, b = 55.6, a stay of 2.8 s; a share of 0.1587 is one deviation of
     # sqrt(55.6 x (1 + 1 x (1000 / 1100)^2) x 2/e) = 8.6, so 5 + 0.16 x 64.2 = 15.3 ms
     one = replace(TARGETS, late_share=0.158_655)
-    assert decode_engines(DEMAND, DECODE, LIMITS, replace(one, itl_s=0.0154)).engines == 1
-    assert decode_engines(DEMAND, DECODE, LIMITS, replace(one, itl_s=0.0151)).engines == 2
+    unequal = replace(DEMAND, mix=Mix((0.0, 2.0), (0.5, 0.5)))
+    assert decode_engines(unequal, DECODE, LIMITS, replace(one, itl_s=0.0154)).engines == 1
+    assert decode_engines(unequal, DECODE, LIMITS, replace(one, itl_s=0.0151)).engines == 2
 
 
 def test_a_target_that_nothing_meets_is_sized_at_the_knee_of_the_batch() -> None:
@@ -157,3 +165,60 @@ def test_a_prompt_in_chunks_pays_for_every_pass() -> None:
     whole = lines.prompt_s(2000.0, 1100.0, LIMITS)
     assert whole == pytest.approx(0.020 + 2000 * 20e-6)
     assert lines.prompt_s(4000.0, 1100.0, LIMITS) == pytest.approx(2 * whole)
+
+
+def test_a_prompt_that_no_fleet_saves_is_said_and_the_rest_is_sized_for() -> None:
+    # A tenth of the prompts takes 91 ms and 1,000 tokens are 30 ms on average: 50 ms are out of its reach alone.
+    mix = Mix.of([550.0, 5050.0], [9, 1])
+    unequal = replace(DEMAND, requests_per_s=60.0, mix=mix)
+    found = prefill(unequal, replace(TARGETS, ttft_s=0.050))
+    assert found.out_of_reach == pytest.approx(0.1)
+    assert not found.met  # 3 % may miss
+    assert found.engines > prefill(unequal, replace(TARGETS, ttft_s=0.500)).engines
+    assert prefill(unequal, replace(TARGETS, ttft_s=0.050, late_share=0.2)).met
+
+
+def test_a_mean_prompt_that_misses_does_not_give_up_on_the_short_ones() -> None:
+    mix = Mix.of([100.0, 10_000.0], [80, 20])  # 2,080 tokens and 52 ms on average, beyond 40 ms
+    d = replace(DEMAND, isl=2080.0, mix=mix)
+    found = prefill(d, replace(TARGETS, ttft_s=0.040, late_share=0.25))
+    assert found.met
+    assert found.engines > d.requests_per_s * 0.0636  # 52 ms, and 10 ms for each further chunk of the long ones
+
+
+def test_chunks_make_prompts_cost_more_than_one_of_their_mean_length() -> None:
+    d = replace(DEMAND, requests_per_s=100.0, mix=Mix.of([200.0, 9200.0], [8, 1]), isl=1200.0)
+    service = prefill_service(d, PREFILL, LIMITS)
+    # the long one is five iterations: 5 x 10 ms + 184 ms; a short one 14 ms
+    assert service.mean_s == pytest.approx((8 * 0.014 + 0.234) / 9)
+    assert service.mean_s > PREFILL.at(1200.0)
+    assert prefill(d, TARGETS).utilisation == pytest.approx(100.0 * service.mean_s / prefill(d, TARGETS).engines)
+
+
+def test_unequal_prompts_need_more_prefill_engines_than_equal_ones() -> None:
+    busy = replace(DEMAND, requests_per_s=100.0)
+    wild = replace(busy, mix=Mix.of([200.0, 9200.0], [8, 1]))
+    soon = replace(TARGETS, ttft_s=0.35)
+    assert prefill(wild, soon).engines > prefill(busy, soon).engines
+
+
+def test_a_decoding_request_is_rather_one_with_a_long_answer() -> None:
+    # answers of 100 and 300, each half: who is found decoding has one of (100^2 + 300^2) / 400 = 250, half of it done
+    assert replace(DEMAND, osl_cv2=0.25).context == 1000.0 + 125.0
+    assert DEMAND.context == 1100.0
+    assert replace(DEMAND, osl_cv2=0.25, held=1500.0).context == 1500.0
+
+
+def test_a_full_cache_is_not_averaged_over_a_stay() -> None:
+    # 55.6 requests of 1,100 tokens on average and 2.33 deviations more of sqrt(55.6) = 7.5 of them: 80,300 tokens
+    lax = replace(TARGETS, itl_s=1.0, late_share=0.5)
+    assert decode_engines(DEMAND, DECODE, replace(LIMITS, max_kv_tokens=80_500), lax).engines == 1
+    assert decode_engines(DEMAND, DECODE, replace(LIMITS, max_kv_tokens=80_000), lax).engines == 2
+
+
+def test_lengths_that_nobody_measured_are_taken_as_exponential() -> None:
+    assert Demand(20.0, 1000.0, 200.0).mix == UNKNOWN
+
+
+def test_arrivals_and_prompts_like_clockwork_wait_for_nothing() -> None:
+    assert late_share(8.0, 0.1, 0.0, 0.0) == 0.0
