@@ -91,7 +91,7 @@ def merged(slices: Sequence[Slice], seconds: float) -> list[Slice]:
         part.append(s)
         covered += s.seconds
         if covered >= seconds:
-            found.append(_sum(part))
+            found.append(together(part))
             part, covered = [], 0.0
     return found[::-1]
 
@@ -132,26 +132,34 @@ def answer_cv2(slices: Iterable[Slice]) -> float | None:
 
 def _mix(parts: Iterable[Part]) -> Mix | None:
     """Of the buckets of many windows, those with the same bound put together."""
+    found = _joined(parts)
+    if sum(p.count for p in found) < SPREAD_KNOWN_AT or sum(p.count * p.length for p in found) <= 0:
+        return None
+    return Mix.of([p.length for p in found], [p.count for p in found])
+
+
+def _joined(parts: Iterable[Part]) -> tuple[Part, ...]:
+    """One part a bound."""
     counts: dict[float, int] = {}
     tokens: dict[float, float] = {}
     for p in parts:
         counts[p.lower] = counts.get(p.lower, 0) + p.count
         tokens[p.lower] = tokens.get(p.lower, 0.0) + p.count * p.length
-    if sum(counts.values()) < SPREAD_KNOWN_AT or sum(tokens.values()) <= 0:
-        return None
-    return Mix.of([tokens[k] / n for k, n in counts.items()], list(counts.values()))
+    return tuple(Part(bound, n, tokens[bound] / n) for bound, n in counts.items())
 
 
-def _sum(part: Sequence[Slice]) -> Slice:
+def together(slices: Sequence[Slice]) -> Slice:
     """One slice of several, the newest first."""
     return Slice(
-        end=part[0].end,
-        seconds=sum(p.seconds for p in part),
-        requests=sum(p.requests for p in part),
-        isl_count=sum(p.isl_count for p in part),
-        isl_sum=sum(p.isl_sum for p in part),
-        osl_count=sum(p.osl_count for p in part),
-        osl_sum=sum(p.osl_sum for p in part),
+        end=slices[0].end,
+        seconds=sum(s.seconds for s in slices),
+        requests=sum(s.requests for s in slices),
+        isl_count=sum(s.isl_count for s in slices),
+        isl_sum=sum(s.isl_sum for s in slices),
+        osl_count=sum(s.osl_count for s in slices),
+        osl_sum=sum(s.osl_sum for s in slices),
+        isl_parts=_joined(part for s in slices for part in s.isl_parts),
+        osl_parts=_joined(part for s in slices for part in s.osl_parts),
     )
 
 

@@ -18,6 +18,7 @@ from headrace.models.scaling.demand import (
     prompt_mix,
     rate,
     slice_of,
+    together,
     trend,
 )
 from headrace.models.scaling.mix import UNKNOWN
@@ -30,11 +31,16 @@ from headrace.streams.agents.traffic import TrafficObserver
 from headrace.streams.agents.view import RoleView
 
 KEPT_S = 600.0  # of traffic
+GRAIN_S = 5.0  # windows that follow each other are put together up to this
+TOUCH_S = 0.01  # between the end of one and the start of the next
 MOST_SLICES = 1200
 RECENT_S = 30.0
 MINUTE_S = 60.0
 LONGEST_S = 300.0  # of a mean, however slow a start-up is
 LENGTHS_S = 120.0
+
+
+Asked = tuple[Prediction | None, float, float]  # what :meth:`DemandAhead.look` is asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +57,37 @@ class DemandAhead:
 
     config: PlannerConfig
     slices: deque[Slice] = field(default_factory=deque)
+    _found: tuple[Asked, Ahead | None] | None = field(default=None, repr=False, compare=False)  # a tick looks twice
+
+    def configure(self, config: PlannerConfig) -> None:
+        self.config, self._found = config, None
 
     def observe(self, window: TrafficWindow, now: float) -> None:
         """Take in a window that the traffic observer has taken. A clock ahead must not outshine what follows."""
+        self._found = None
         found = slice_of(window)
         if found is not None and found.end > now - KEPT_S:
             believed = found.end <= now + self.config.max_clock_skew_seconds
-            self.slices.append(found if believed else msgspec.structs.replace(found, end=now))
+            self._add(found if believed else msgspec.structs.replace(found, end=now))
             while len(self.slices) > MOST_SLICES:
                 self.slices.popleft()
+
+    def _add(self, new: Slice) -> None:
+        """Windows of a fast source are kept in grains: what a tick looks at must not grow with the scrape rate."""
+        last = self.slices[-1] if self.slices else None
+        if (
+            last is not None
+            and last.seconds + new.seconds <= GRAIN_S
+            and abs(last.end + new.seconds - new.end) < TOUCH_S
+        ):
+            self.slices[-1] = together([new, last])
+        else:
+            self.slices.append(new)
 
     def forget(self, now: float) -> None:
         while self.slices and self.slices[0].end < now - KEPT_S:
             self.slices.popleft()
+            self._found = None
 
     def look(self, prediction: Prediction | None, startup_s: float, now: float) -> Ahead | None:
         """The demand over the time that a new worker needs; None while it is unknown.
@@ -71,6 +95,12 @@ class DemandAhead:
         The larger of what is measured, with its rise, and what is forecast: a forecast that is too low must not starve
         what arrives already. It also speaks where nothing is measured, if it names lengths.
         """
+        asked = (prediction, startup_s, now)
+        if self._found is None or self._found[0] != asked:
+            self._found = (asked, self._look(*asked))
+        return self._found[1]
+
+    def _look(self, prediction: Prediction | None, startup_s: float, now: float) -> Ahead | None:
         kept = list(self.slices)
         z = NormalDist().inv_cdf(1.0 - self.config.queue_late_share)
         seen = _measured(kept, startup_s, startup_s + self.config.planning_interval_seconds, z, now)
@@ -94,6 +124,7 @@ class DemandAhead:
     def load_state(self, state: list[Any]) -> None:
         """Slices of another shape, of an older planner, are forgotten: new ones come within minutes."""
         self.slices = deque(msgspec.convert([s for s in state if len(s) == len(Slice.__struct_fields__)], list[Slice]))
+        self._found = None
 
 
 def for_role(ahead: Ahead, view: RoleView, traffic: TrafficObserver, held: float | None = None) -> Demand:

@@ -73,7 +73,8 @@ class QueueAwareLoop:
         self.ahead = DemandAhead(self.config)
 
     def configure(self, config: PlannerConfig) -> None:
-        self.config = self.ahead.config = config
+        self.config = config
+        self.ahead.configure(config)
 
     def observe(self, window: TrafficWindow, now: float) -> None:
         if self.config.queue_aware:
@@ -81,6 +82,7 @@ class QueueAwareLoop:
 
     def blind(self, prediction: Prediction | None, now: float) -> bool:
         """Is the demand unknown?"""
+        self.ahead.forget(now)
         return self.ahead.look(prediction, self.startup_s, now) is None
 
     def run(self, scene: Scene, now: float) -> dict[Role, Verdict]:
