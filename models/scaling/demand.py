@@ -91,7 +91,7 @@ def merged(slices: Sequence[Slice], seconds: float) -> list[Slice]:
         part.append(s)
         covered += s.seconds
         if covered >= seconds:
-            found.append(together(part))
+            found.append(_sum(part))
             part, covered = [], 0.0
     return found[::-1]
 
@@ -150,6 +150,12 @@ def _joined(parts: Iterable[Part]) -> tuple[Part, ...]:
 
 def together(slices: Sequence[Slice]) -> Slice:
     """One slice of several, the newest first."""
+    isl, osl = (part for s in slices for part in s.isl_parts), (part for s in slices for part in s.osl_parts)
+    return msgspec.structs.replace(_sum(slices), isl_parts=_joined(isl), osl_parts=_joined(osl))
+
+
+def _sum(slices: Sequence[Slice]) -> Slice:
+    """The same without histograms."""
     return Slice(
         end=slices[0].end,
         seconds=sum(s.seconds for s in slices),
@@ -158,8 +164,6 @@ def together(slices: Sequence[Slice]) -> Slice:
         isl_sum=sum(s.isl_sum for s in slices),
         osl_count=sum(s.osl_count for s in slices),
         osl_sum=sum(s.osl_sum for s in slices),
-        isl_parts=_joined(part for s in slices for part in s.isl_parts),
-        osl_parts=_joined(part for s in slices for part in s.osl_parts),
     )
 
 

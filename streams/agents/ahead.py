@@ -127,6 +127,10 @@ class DemandAhead:
         self._found = None
 
 
+def _follows(last: Slice, new: Slice) -> bool:
+    return abs(last.end + new.seconds - new.end) < TOUCH_S
+
+
 def for_role(ahead: Ahead, view: RoleView, traffic: TrafficObserver, held: float | None = None) -> Demand:
     """The demand as the engines of one role meet it: with cache hits, speculation and the KV that requests hold."""
     accepted = accept_length(traffic.accept_length, view)
