@@ -31,7 +31,8 @@ from headrace.streams.agents.traffic import TrafficObserver
 from headrace.streams.agents.view import RoleView
 
 KEPT_S = 600.0  # of traffic
-GRAIN_S = 5.0  # windows that follow each other are put together up to this
+GRAIN_S = 5.0  # windows that follow each other are put together up to this,
+MIX_GRAIN_S = 60.0  # and their histograms up to this
 TOUCH_S = 0.01  # between the end of one and the start of the next
 MOST_SLICES = 1200
 RECENT_S = 30.0
@@ -56,7 +57,8 @@ class DemandAhead:
     """Remembers ten minutes of traffic."""
 
     config: PlannerConfig
-    slices: deque[Slice] = field(default_factory=deque)
+    slices: deque[Slice] = field(default_factory=deque)  # without histograms
+    mixes: deque[Slice] = field(default_factory=deque)  # the same with them, in longer grains
     _found: tuple[Asked, Ahead | None] | None = field(default=None, repr=False, compare=False)  # a tick looks twice
 
     def configure(self, config: PlannerConfig) -> None:
@@ -69,25 +71,20 @@ class DemandAhead:
         if found is not None and found.end > now - KEPT_S:
             believed = found.end <= now + self.config.max_clock_skew_seconds
             self._add(found if believed else msgspec.structs.replace(found, end=now))
-            while len(self.slices) > MOST_SLICES:
-                self.slices.popleft()
+            for kept in (self.slices, self.mixes):
+                while len(kept) > MOST_SLICES:
+                    kept.popleft()
 
     def _add(self, new: Slice) -> None:
-        """Windows of a fast source are kept in grains: what a tick looks at must not grow with the scrape rate."""
-        last = self.slices[-1] if self.slices else None
-        if (
-            last is not None
-            and last.seconds + new.seconds <= GRAIN_S
-            and abs(last.end + new.seconds - new.end) < TOUCH_S
-        ):
-            self.slices[-1] = together([new, last])
-        else:
-            self.slices.append(new)
+        """Windows of a fast source are kept in grains: what a tick costs must not grow with the scrape rate."""
+        _keep(self.slices, msgspec.structs.replace(new, isl_parts=(), osl_parts=()), GRAIN_S)
+        _keep(self.mixes, new, MIX_GRAIN_S)
 
     def forget(self, now: float) -> None:
-        while self.slices and self.slices[0].end < now - KEPT_S:
-            self.slices.popleft()
-            self._found = None
+        for kept in (self.slices, self.mixes):
+            while kept and kept[0].end < now - KEPT_S:
+                kept.popleft()
+                self._found = None
 
     def look(self, prediction: Prediction | None, startup_s: float, now: float) -> Ahead | None:
         """The demand over the time that a new worker needs; None while it is unknown.
@@ -109,22 +106,32 @@ class DemandAhead:
         rates = [r for r in (seen, forecast) if r is not None]
         if not rates or typical is None:
             return None
-        mix, bursts = prompt_mix(kept) or UNKNOWN, dispersion(kept) or 1.0
-        demand = Demand(max(rates), *typical, mix=mix, osl_cv2=answer_cv2(kept) or 0.0, dispersion=max(1.0, bursts))
+        mix, bursts = prompt_mix(self.mixes) or UNKNOWN, dispersion(kept) or 1.0
+        demand = Demand(
+            max(rates), *typical, mix=mix, osl_cv2=answer_cv2(self.mixes) or 0.0, dispersion=max(1.0, bursts)
+        )
         evidence = {"planned_rps": max(rates), "isl": typical[0], "osl": typical[1], "isl_cv2": mix.cv2}
         evidence["dispersion"] = demand.dispersion
         recent = rate(kept, now - _fresh_s(kept))
         return Ahead(demand, evidence | ({} if recent is None else {"demand_rps": recent}))
 
-    def to_state(self) -> list[Any]:
+    def to_state(self) -> dict[str, Any]:
         """JSON-able."""
-        found: list[Any] = msgspec.to_builtins(list(self.slices))
-        return found
+        return {name: msgspec.to_builtins(list(getattr(self, name))) for name in ("slices", "mixes")}
 
-    def load_state(self, state: list[Any]) -> None:
-        """Slices of another shape, of an older planner, are forgotten: new ones come within minutes."""
-        self.slices = deque(msgspec.convert([s for s in state if len(s) == len(Slice.__struct_fields__)], list[Slice]))
+    def load_state(self, state: dict[str, Any] | list[Any]) -> None:
+        """What an older planner kept, a list, is forgotten: new windows come within minutes."""
+        known = state if isinstance(state, dict) else {"slices": [], "mixes": []}
+        self.slices, self.mixes = (deque(msgspec.convert(known[name], list[Slice])) for name in ("slices", "mixes"))
         self._found = None
+
+
+def _keep(kept: deque[Slice], new: Slice, grain_s: float) -> None:
+    last = kept[-1] if kept else None
+    if last is not None and last.seconds + new.seconds <= grain_s + TOUCH_S and _follows(last, new):
+        kept[-1] = together([new, last])
+    else:
+        kept.append(new)
 
 
 def _follows(last: Slice, new: Slice) -> bool:

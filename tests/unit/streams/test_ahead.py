@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 from world import window
@@ -50,10 +51,24 @@ def test_what_is_put_together_has_the_same_rate_lengths_and_mix() -> None:
     fine = [s for w in traffic(60, 1.0) for s in seen(iter([w])).slices]
     assert rate(list(ahead.slices), 0.0) == pytest.approx(rate(fine, 0.0))
     assert lengths(ahead.slices) == pytest.approx(lengths(fine))
-    coarse, exact = prompt_mix(ahead.slices), prompt_mix(fine)
+    coarse, exact = prompt_mix(ahead.mixes), prompt_mix(w for t in traffic(60, 1.0) for w in seen(iter([t])).mixes)
     assert coarse is not None
     assert exact is not None
     assert coarse.cv2 == pytest.approx(exact.cv2)
+
+
+def test_histograms_are_kept_by_the_minute_and_come_back_from_a_snapshot() -> None:
+    ahead, again = seen(traffic(300, 1.0)), DemandAhead(config())
+    assert [s.seconds for s in ahead.mixes] == [60.0] * 5
+    again.load_state(msgspec.json.decode(msgspec.json.encode(ahead.to_state())))
+    assert again.look(None, 30.0, 300.0) == ahead.look(None, 30.0, 300.0)
+
+
+def test_what_an_older_planner_kept_is_forgotten() -> None:
+    ahead = seen(traffic(10, 1.0))
+    ahead.load_state([[10.0, 5.0, 3, 3, 300.0, 0.0, 3, 150.0]])
+    assert not ahead.slices
+    assert ahead.look(None, 30.0, 10.0) is None
 
 
 def test_a_gap_stays_a_gap() -> None:
