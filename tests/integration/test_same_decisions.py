@@ -27,6 +27,7 @@ PLANNER = CONFIG | {
     "load_adjustment_interval_seconds": 20,
     "max_gpu_budget": 96,
     "capacity_policy": "queue_aware",
+    "queue_late_share": 0.03,
 }
 LOAD = LoadSpec(
     shape="sine", duration_s=3600, requests_per_s=0.5, peak_requests_per_s=6, period_s=1200, isl_mean=2000, osl_mean=150
