@@ -62,7 +62,9 @@ async def test_twenty_kills_of_the_planner_leave_no_gap_no_repeat_and_no_stale_a
         last = ticks_all[-1]
         found = audit(decisions, acks, deployed.scaler.calls, ticks_all)
         position = last.positions["fpm"]
-        in_log = distinct_fpms(batch for batch, at in await deployed.read_pairs(FPM) if at <= position)
+        pairs = [(batch, at) for batch, at in await deployed.read_pairs(FPM) if at <= position]
+        in_log = distinct_fpms(batch for batch, _ in pairs)
+        whole = pairs[0][1] == 1  # else the log has let go of its beginning
         counters = last.counters
         ids = {w.window_id for w in windows}
         span_s = last.at - deployed.clock.origin
@@ -73,5 +75,5 @@ async def test_twenty_kills_of_the_planner_leave_no_gap_no_repeat_and_no_stale_a
         )
         assert found.clean
         assert found.decisions >= 5
-        assert last.counters["fpm_seen"] == in_log
+        assert last.counters["fpm_seen"] == in_log if whole else last.counters["fpm_seen"] > in_log
         assert log.read_text().count("planning in epoch") <= last.epoch <= KILLS + 1
