@@ -44,7 +44,7 @@ def live_config(**more: Any) -> dict[str, Any]:
         "throughput_adjustment_interval_seconds": 60,
         "load_adjustment_interval_seconds": 5,
         "max_gpu_budget": 32,
-        "queue_late_share": 0.03,
+        "capacity_policy": "reference",  # one replica at a time: there is always a next decision
         "clock": {"speed": SPEED, "origin": float(int(wall)), "wall_origin": wall},
         "sources": {"dynamo_fpm": {"namespace": "dynamo"}},
         "simulator": {"preset": "8b", "fleet": {"prefill": 1, "decode": 1}, "startup_s": 10, "load": LOAD},
