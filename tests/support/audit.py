@@ -1,14 +1,17 @@
 """What must hold for the decisions of a DGD, whatever died in between."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from sys import intern
 
 from headrace.schemas.ack import AckStatus, DecisionAck
 from headrace.schemas.decision import Decision
 from headrace.schemas.fpm import decode_fpm
 from headrace.schemas.fpm_batch import FpmBatch
 from headrace.schemas.tick_report import TickReport
+
+Iteration = tuple[str, str, int, int]  # role, worker, rank, counter
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +60,11 @@ def audit(
 
 def distinct_fpms(batches: Iterable[FpmBatch]) -> int:
     """How many different iterations the batches hold, whatever is in them twice."""
-    seen = set()
-    for batch in batches:
-        for item in batch.items:
-            fpm = decode_fpm(item.payload)
-            seen.add((batch.role, fpm.worker_id, fpm.dp_rank, fpm.counter_id))
-    return len(seen)
+    return len({iteration for batch in batches for iteration in iterations(batch)})
+
+
+def iterations(batch: FpmBatch) -> Iterator[Iteration]:
+    """What tells an iteration from every other one of its DGD."""
+    for item in batch.items:
+        fpm = decode_fpm(item.payload)
+        yield batch.role, intern(fpm.worker_id), fpm.dp_rank, fpm.counter_id

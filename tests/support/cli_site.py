@@ -19,7 +19,7 @@ from headrace.connectors.bus.records import RecordBus
 from headrace.schemas.streams import STREAMS, Stream
 
 DGD = "ml/llama"
-PATIENCE_S = 90.0
+PATIENCE_S = 60.0
 SPEED = 20.0
 LOAD = {  # more than one worker of each role can carry
     "shape": "sine",
