@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from headrace.models.reference.decision import REFUSED, Sub
-from headrace.models.reference.load_sla import UNKNOWN, Judged, Question, fewer, judge, largest, ms
+from headrace.models.reference.load_sla import UNKNOWN, Judged, Question, fewer, fits_beside, judge, largest, ms
 from headrace.models.reference.perf import Asked
 from headrace.models.reference.state import State
 from headrace.schemas.base import AGG
@@ -42,12 +42,7 @@ def _prefill(state: State, engines: Sequence[Fpm], ready: int) -> tuple[Sub, flo
         own, post = (
             ms(model.ttft_s(fpm, Asked(hit, scale, more, include_queued_decode=True))) for scale in (0.0, more)
         )
-        if own is None:
-            return None
-        room = (settings.ttft_ms - own) * settings.sensitivity
-        if room <= 0:
-            return False
-        return None if post is None else post - own < room
+        return fits_beside(own, post, settings)
 
     estimates = [ms(model.ttft_s(fpm, Asked(kv_hit_rate=hit))) for fpm in engines]
     return judge(estimates, engines, Question(ready, settings.ttft_ms, fits, settings.min_endpoint)), largest(estimates)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from headrace.models.reference.decision import REFUSED, Sub
 from headrace.models.reference.perf import Asked
+from headrace.models.reference.settings import Settings
 from headrace.models.reference.state import State
 from headrace.schemas.base import DECODE, PREFILL
 from headrace.schemas.fpm import Fpm
@@ -67,6 +68,16 @@ def ms(seconds: float | None) -> float | None:
     return None if seconds is None else 1000.0 * seconds
 
 
+def fits_beside(own_ms: float | None, post_ms: float | None, settings: Settings) -> bool | None:
+    """Is what a prompt would wait, after one engine has gone, within what its own prefill leaves of the target?"""
+    if own_ms is None:
+        return None
+    room = (settings.ttft_ms - own_ms) * settings.sensitivity
+    if room <= 0:
+        return False
+    return None if post_ms is None else post_ms - own_ms < room
+
+
 def prefill(state: State, engines: Sequence[Fpm], ready: int) -> Judged:
     model, settings, hit = state.models[PREFILL], state.settings, state.kv_hit_rate
     if not (state.engine(PREFILL).max_num_batched_tokens or 0) > 0 or not model.ready or ready <= 0:
@@ -75,12 +86,7 @@ def prefill(state: State, engines: Sequence[Fpm], ready: int) -> Judged:
 
     def fits(fpm: Fpm) -> bool | None:
         own, post = (ms(model.ttft_s(fpm, Asked(kv_hit_rate=hit, queue_scale=scale))) for scale in (0.0, more))
-        if own is None:
-            return None
-        room = (settings.ttft_ms - own) * settings.sensitivity
-        if room <= 0:
-            return False
-        return None if post is None else post - own < room
+        return fits_beside(own, post, settings)
 
     estimates = [ms(model.ttft_s(fpm, Asked(kv_hit_rate=hit))) for fpm in engines]
     question = Question(ready, settings.ttft_ms, fits, settings.min_endpoint)

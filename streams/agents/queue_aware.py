@@ -30,7 +30,7 @@ from headrace.models.scaling.verdict import Verdict
 from headrace.schemas.base import AGG, DECODE, PREFILL, Role
 from headrace.schemas.config import PlannerConfig
 from headrace.schemas.prediction import Prediction
-from headrace.schemas.reasons import Outcome, Reason
+from headrace.schemas.reasons import Reason
 from headrace.schemas.traffic import TrafficWindow
 from headrace.streams.agents.ahead import Ahead, DemandAhead, for_role
 from headrace.streams.agents.held import Held
@@ -39,26 +39,27 @@ from headrace.streams.agents.load import serving
 from headrace.streams.agents.traffic import TrafficObserver
 from headrace.streams.agents.view import RoleView
 
-FIRST_STARTUP_S = 30.0  # until one was measured
 DRAIN_S = 20.0  # in which a backlog shall be worked off
 CROWDED_RUNS = 2  # in a row, before what is in the engines outvotes the demand
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What a run looks at. `fallback` is the load loop's word, for while the traffic is unknown."""
+    """What a run looks at. `startup_s` is how long a new worker takes to serve; `fallback` is the load loop's word, for
+    while the traffic is unknown."""
 
     views: Mapping[Role, RoleView]
     models: Mapping[Role, EngineModel]
     traffic: TrafficObserver
     ledger: Ledger
+    startup_s: float
     prediction: Prediction | None = None
     fallback: Mapping[Role, Verdict] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class QueueAwareLoop:
-    """Remembers recent traffic, what was wanted lately, and how long a scale-up takes."""
+    """Remembers recent traffic and what was wanted lately."""
 
     config: PlannerConfig
     ahead: DemandAhead = field(init=False)
@@ -66,8 +67,6 @@ class QueueAwareLoop:
     crowded: dict[Role, list[int]] = field(default_factory=dict)
     stuck: dict[Role, list[int]] = field(default_factory=dict)  # engines whose caches would hold all that decodes
     held: dict[Role, Held] = field(default_factory=dict)
-    startup_s: float = FIRST_STARTUP_S
-    measured_id: int = -1  # decision whose start-up was taken in last
 
     def __post_init__(self) -> None:
         self.ahead = DemandAhead(self.config)
@@ -80,32 +79,22 @@ class QueueAwareLoop:
         if self.config.queue_aware:
             self.ahead.observe(window, now)
 
-    def blind(self, prediction: Prediction | None, now: float) -> bool:
+    def blind(self, prediction: Prediction | None, startup_s: float, now: float) -> bool:
         """Is the demand unknown?"""
         self.ahead.forget(now)
-        return self.ahead.look(prediction, self.startup_s, now) is None
+        return self.ahead.look(prediction, startup_s, now) is None
 
     def run(self, scene: Scene, now: float) -> dict[Role, Verdict]:
         """One verdict per role. Estimates are made even where nothing may act, so that the report shows them."""
         self.ahead.forget(now)
-        self._measure_startup(scene.ledger)
         in_progress = scene.ledger.outstanding is not None
-        ahead = self.ahead.look(scene.prediction, self.startup_s, now)
+        ahead = self.ahead.look(scene.prediction, scene.startup_s, now)
         verdicts = {}
         for role, view in scene.views.items():
             verdict = self._role(scene, role, ahead, now)
             gate = self._gate(view, verdict, in_progress)
             verdicts[role] = verdict if gate is None else Verdict.hold(gate, **verdict.evidence)
         return verdicts
-
-    def _measure_startup(self, ledger: Ledger) -> None:
-        """From the issue of an applied scale-up to its ack: what a decision to grow takes to show."""
-        d = ledger.newest
-        if d is None or d.decision_id == self.measured_id or ledger.outcome is not Outcome.APPLIED:
-            return
-        self.measured_id = d.decision_id
-        if ledger.settled_at is not None and any(n > d.previous.get(role, 0) for role, n in d.targets.items()):
-            self.startup_s += 0.5 * (max(0.0, ledger.settled_at - d.issued_at) - self.startup_s)
 
     def _role(self, scene: Scene, role: Role, ahead: Ahead | None, now: float) -> Verdict:
         view, model = scene.views[role], scene.models[role]
@@ -118,58 +107,50 @@ class QueueAwareLoop:
         if view.inventory is None or current is None:
             return Verdict.hold(Reason.NO_INVENTORY, **evidence)
         if ahead is None or demand is None:
-            return self._without_traffic(role, current, scene.fallback.get(role), now)
+            return self._without_traffic(scene, role, now)
         line = line_for(model, role, prefill=role != DECODE, decode=role != PREFILL)
         if line is None:
             return Verdict.hold(Reason.MODEL_NOT_READY, **evidence)
-        found = self._size(view, model, line, demand)
+        found = self._size(scene, role, line, demand)
         wanted = max(self.config.min_endpoint_of(role), -(-found.engines // view.ranks))
         evidence |= {**ahead.evidence, "utilisation": found.utilisation, "sla_can_be_met": float(found.met)}
         evidence["out_of_reach"] = found.out_of_reach
-        return self._step(role, current, wanted, now, evidence | {"wanted": wanted, "startup_s": self.startup_s})
+        return self._step(scene, role, wanted, now, evidence | {"wanted": wanted, "startup_s": scene.startup_s})
 
-    def _without_traffic(self, role: Role, current: int, spoken: Verdict | None, now: float) -> Verdict:
+    def _without_traffic(self, scene: Scene, role: Role, now: float) -> Verdict:
         """While nobody measures traffic, engines' queues still tell who needs one replica more.
 
         One replica less they may say only where no throughput loop asks for traffic: there a missing measurement is an
         outage, and an outage takes nothing away.
         """
+        spoken, current = scene.fallback.get(role), scene.views[role].current
+        assert current is not None
         if spoken is None or spoken.replicas is None:
             reason = Reason.NO_TRAFFIC_DATA if spoken is None or spoken.reason is Reason.NO_CHANGE else spoken.reason
             return Verdict.hold(reason, **({} if spoken is None else spoken.evidence))
         if spoken.replicas <= current and self.config.throughput_loop:
             return Verdict.hold(Reason.NO_TRAFFIC_DATA, **spoken.evidence)
-        return self._step(role, current, spoken.replicas, now, spoken.evidence)
+        return self._step(scene, role, spoken.replicas, now, spoken.evidence)
 
-    def _size(self, view: RoleView, model: EngineModel, line: Line, demand: Demand) -> Sizing:
+    def _size(self, scene: Scene, role: Role, line: Line, demand: Demand) -> Sizing:
+        view = scene.views[role]
         targets = Targets(
             self.config.ttft_ms / 1000,
             self.config.itl_ms / 1000,
             self.config.queue_late_share,
         )
         engines = serving(view) if self.config.load_loop else []
-        if view.role == PREFILL:
+        if role == PREFILL:
             service = prefill_service(demand, line, view.limits)
-            backlog = self._backlog(service.mean_s, demand, engines)
+            backlog = _backlog(service.mean_s, demand, engines, scene.startup_s)
             return prefill_engines(demand, service, targets, backlog)
-        if view.role == AGG:
-            lines = AggLines(line_for(model, AGG, prefill=False, decode=True) or line, line)
-            backlog = self._backlog(agg_service(demand, lines, view.limits).mean_s, demand, engines)
+        if role == AGG:
+            lines = AggLines(line_for(scene.models[AGG], AGG, prefill=False, decode=True) or line, line)
+            backlog = _backlog(agg_service(demand, lines, view.limits).mean_s, demand, engines, scene.startup_s)
             found = agg_engines(demand, lines, view.limits, targets, backlog)
         else:
             found = decode_engines(demand, line, view.limits, targets)
         return self._crowded(view, line, engines, found, demand)
-
-    def _backlog(self, prompt_s: float, demand: Demand, engines: list[EngineLoad]) -> float:
-        """Requests/s that work off, within `DRAIN_S`, what will have piled up when new workers come.
-
-        What runs now goes on serving until then: it may make the pile smaller, or the arrivals make it larger.
-        """
-        queued = sum(e.queued_prefill_tokens for e in engines) / max(1.0, demand.isl)
-        if not queued:
-            return 0.0
-        grows = demand.requests_per_s - len(engines) / max(FLOOR_S, prompt_s)
-        return max(0.0, queued + grows * self.startup_s) / DRAIN_S
 
     def _crowded(self, view: RoleView, line: Line, engines: list[EngineLoad], found: Sizing, demand: Demand) -> Sizing:
         """One engine more than the demand explains, while the batches that run are too large for the target.
@@ -188,9 +169,11 @@ class QueueAwareLoop:
         more = found.engines + 1 if lasting > found.engines else found.engines
         return replace(found, engines=max(more, held))
 
-    def _step(self, role: Role, current: int, wanted: int, now: float, evidence: Mapping[str, float]) -> Verdict:
+    def _step(self, scene: Scene, role: Role, wanted: int, now: float, evidence: Mapping[str, float]) -> Verdict:
         """From what is wanted now and was wanted lately to one step."""
-        window_s = max(self.config.scale_down_window_seconds, 2.0 * self.startup_s)
+        current = scene.views[role].current
+        assert current is not None  # else nothing is wanted
+        window_s = max(self.config.scale_down_window_seconds, 2.0 * scene.startup_s)
         wants = self.wants.setdefault(role, [])
         wants.append((now, wanted))
         while len(wants) > 1 and wants[1][0] <= now - window_s:
@@ -235,8 +218,6 @@ class QueueAwareLoop:
             "crowded": self.crowded,
             "stuck": self.stuck,
             "held": {role: [h.requests, h.tokens, h.at] for role, h in self.held.items()},
-            "startup_s": self.startup_s,
-            "measured_id": self.measured_id,
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -246,4 +227,15 @@ class QueueAwareLoop:
         self.stuck = {role: list(runs) for role, runs in state.get("stuck", {}).items()}  # not in older snapshots
         held = state.get("held", {})
         self.held = {role: Held(*(float(x) for x in saved)) for role, saved in held.items()}
-        self.startup_s, self.measured_id = float(state["startup_s"]), int(state["measured_id"])
+
+
+def _backlog(prompt_s: float, demand: Demand, engines: list[EngineLoad], startup_s: float) -> float:
+    """Requests/s that work off, within `DRAIN_S`, what will have piled up when new workers come.
+
+    What runs now goes on serving until then: it may make the pile smaller, or the arrivals make it larger.
+    """
+    queued = sum(e.queued_prefill_tokens for e in engines) / max(1.0, demand.isl)
+    if not queued:
+        return 0.0
+    grows = demand.requests_per_s - len(engines) / max(FLOOR_S, prompt_s)
+    return max(0.0, queued + grows * startup_s) / DRAIN_S

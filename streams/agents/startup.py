@@ -7,6 +7,7 @@ from headrace.schemas.reasons import Outcome
 from headrace.streams.agents.ledger import Ledger
 
 NEW = 0.5  # weight of the newest
+EXPECTED_S = 30.0  # until one was measured
 
 
 @dataclass(slots=True)
@@ -15,6 +16,10 @@ class StartupTimer:
 
     seconds: float | None = None  # exponential mean; None until one was measured
     decision_id: int = -1  # the last one looked at
+
+    @property
+    def expected_s(self) -> float:
+        return EXPECTED_S if self.seconds is None else self.seconds
 
     def look(self, ledger: Ledger) -> None:
         """Take in the newest decision, once, when it has been applied."""

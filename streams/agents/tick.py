@@ -144,7 +144,7 @@ def _run_load(tick: Tick) -> None:
     if memory.config.reference_exact:
         return
     sized = memory.config.queue_aware
-    if not sized or memory.queue.blind(_live_prediction(tick), tick.now):
+    if not sized or memory.queue.blind(_live_prediction(tick), memory.forecast.startup.expected_s, tick.now):
         outstanding = memory.ledger.outstanding is not None
         tick.load = memory.load.run(tick.views, memory.models, memory.traffic, outstanding)
     if sized:
@@ -154,7 +154,8 @@ def _run_load(tick: Tick) -> None:
 def _scene(tick: Tick) -> Scene:
     memory = tick.memory
     prediction = _live_prediction(tick)
-    return Scene(tick.views, memory.models, memory.traffic, memory.ledger, prediction, fallback=tick.load)
+    startup_s = memory.forecast.startup.expected_s
+    return Scene(tick.views, memory.models, memory.traffic, memory.ledger, startup_s, prediction, fallback=tick.load)
 
 
 def _live_prediction(tick: Tick) -> Prediction | None:

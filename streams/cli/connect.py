@@ -108,22 +108,8 @@ def nats_options(bus: BusSettings, url: str, client: Client) -> "NatsOptions":
     from headrace.connectors.bus.nats import NatsOptions
 
     _refuse(bus, ("sasl", "partitions"), "of Kafka: remove it, or give a kafka:// URL")
-    given = {
-        "credentials": _path(bus.credentials),
-        "nkey_seed": _path(bus.nkey_seed),
-        "user": bus.user,
-        "password": bus.password,
-        "token": bus.token,
-        "ca": _path(bus.tls_ca),
-        "cert": _path(bus.tls_cert),
-        "cert_key": _path(bus.tls_key),
-        "tls": bus.tls,
-        "replicas": bus.replicas,
-    }
-    ours: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    said = dict(parse_qsl(urlsplit(url).query))
-    ours |= {name: getattr(client, name) for name in ("name", "patience_s") if name not in said}
-    return replace(NatsOptions.from_url(url), **ours)
+    given = {"credentials": _path(bus.credentials), "nkey_seed": _path(bus.nkey_seed), "token": bus.token}
+    return replace(NatsOptions.from_url(url), **_over(bus, url, client, given))
 
 
 def is_kafka(url: str) -> bool:
@@ -139,21 +125,24 @@ def kafka_options(bus: BusSettings, url: str, client: Client) -> "KafkaOptions":
     from headrace.connectors.bus.kafka import KafkaOptions
 
     _refuse(bus, ("credentials", "nkey_seed", "token"), "of NATS: on Kafka give bus.user, bus.password and bus.sasl")
-    given = {
+    given = {"sasl": bus.sasl, "partitions": bus.partitions}
+    return KafkaOptions.from_url(url, **_over(bus, url, client, given))
+
+
+def _over(bus: BusSettings, url: str, client: Client, given: dict[str, Any]) -> dict[str, Any]:
+    """The options that win over the URL's: `given`, what any broker may be told, and who we are if it does not say."""
+    given |= {
         "user": bus.user,
         "password": bus.password,
-        "sasl": bus.sasl,
-        "tls": bus.tls,
         "ca": _path(bus.tls_ca),
         "cert": _path(bus.tls_cert),
         "cert_key": _path(bus.tls_key),
-        "partitions": bus.partitions,
+        "tls": bus.tls,
         "replicas": bus.replicas,
     }
-    ours: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    ours = {name: value for name, value in given.items() if value is not None}
     said = dict(parse_qsl(urlsplit(url).query))
-    ours |= {name: getattr(client, name) for name in ("name", "patience_s") if name not in said}
-    return KafkaOptions.from_url(url, **ours)
+    return ours | {name: getattr(client, name) for name in ("name", "patience_s") if name not in said}
 
 
 def _refuse(bus: BusSettings, names: Iterable[str], why: str) -> None:

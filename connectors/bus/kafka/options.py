@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from headrace.connectors.bus.base import DUPLICATE_WINDOW_S
+from headrace.connectors.bus.security import check_identity, check_patience, tls_context, without_secrets
 from headrace.schemas.errors import ConfigError
 
-LONGEST_PATIENCE_S = DUPLICATE_WINDOW_S / 2
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 DEFAULT_PARTITIONS = 12
 
@@ -44,25 +43,16 @@ class KafkaOptions:
     def __post_init__(self) -> None:
         if not self.servers:
             raise ConfigError("Kafka: no broker given: kafka://HOST:PORT")
-        if not 0 < self.patience_s <= LONGEST_PATIENCE_S:
-            raise ConfigError(
-                f"Kafka: patience_s ({self.patience_s:g}) must be above 0 and at most {LONGEST_PATIENCE_S:g}: a "
-                f"repeated message is looked for in the last {DUPLICATE_WINDOW_S:g} s"
-            )
+        check_patience("Kafka", self.patience_s)
         for what, number in (("partitions", self.partitions), ("replicas", self.replicas)):
             if number is not None and number < 1:
                 raise ConfigError(f"Kafka: {what} ({number}) must be at least 1")
-        if (self.user is None) != (self.password is None):
-            raise ConfigError("Kafka: user and password go together")
         if self.sasl is not None and self.sasl not in MECHANISMS:
             raise ConfigError(f"Kafka: SASL mechanism {self.sasl!r}; known are {', '.join(MECHANISMS)}")
         if self.sasl is not None and self.user is None:
             raise ConfigError(f"Kafka: SASL {self.sasl} needs user and password")
-        if (self.cert is None) != (self.cert_key is None):
-            raise ConfigError("Kafka: cert and key go together: the client certificate and its private key")
-        for what, path in (("CA", self.ca), ("certificate", self.cert), ("private key", self.cert_key)):
-            if path is not None and not path.is_file():
-                raise ConfigError(f"Kafka: {what} file {path} does not exist")
+        files = {"CA": self.ca, "certificate": self.cert, "private key": self.cert_key}
+        check_identity("Kafka", self.user, self.password, files)
 
     @classmethod
     def from_url(cls, url: str, **over: Any) -> "KafkaOptions":
@@ -73,7 +63,7 @@ class KafkaOptions:
         """
         parts = urlsplit(url)
         if parts.scheme != "kafka" or parts.path.strip("/") or not parts.netloc:
-            raise ConfigError(f"Kafka URL {_without_secrets(url)!r}: kafka://HOST:PORT[,HOST:PORT] is needed")
+            raise ConfigError(f"Kafka URL {without_secrets(url)!r}: kafka://HOST:PORT[,HOST:PORT] is needed")
         who, at, hosts = parts.netloc.rpartition("@")
         given: dict[str, Any] = {"servers": tuple(_server(host) for host in hosts.split(","))}
         if at:
@@ -96,13 +86,7 @@ class KafkaOptions:
         """The TLS context, or None without TLS. Raises ConfigError for a bad file."""
         if not self.encrypted:
             return None
-        try:
-            context = ssl.create_default_context(cafile=self.ca)
-            if self.cert and self.cert_key:
-                context.load_cert_chain(self.cert, self.cert_key)
-        except ssl.SSLError as e:
-            raise ConfigError(f"Kafka: TLS files cannot be used (ca {self.ca}, cert {self.cert}): {e}") from e
-        return context
+        return tls_context("Kafka", self.ca, self.cert, self.cert_key)
 
     def security(self) -> dict[str, Any]:
         """What every aiokafka client must be given to be let in."""
@@ -149,8 +133,3 @@ def _option(name: str, value: str) -> dict[str, Any]:
             raise ConfigError(f"Kafka URL: {name}={value!r} is no number") from e
     known = ", ".join((*_FILES, "name", "sasl", "tls", *_NUMBERS))
     raise ConfigError(f"Kafka URL: unknown option {name!r}; known are {known}")
-
-
-def _without_secrets(url: str) -> str:
-    scheme, separator, rest = url.partition("://")
-    return f"{scheme}{separator}{rest.rpartition('@')[2]}"

@@ -8,10 +8,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import nkeys
 
-from headrace.connectors.bus.base import DUPLICATE_WINDOW_S
+from headrace.connectors.bus.security import check_identity, check_patience, tls_context, without_secrets
 from headrace.schemas.errors import ConfigError
-
-LONGEST_PATIENCE_S = DUPLICATE_WINDOW_S / 2
 
 _SEED = re.compile(r"^SU[A-Z2-7]+", re.MULTILINE)
 _FILES = {"creds": "credentials", "nkey": "nkey_seed", "ca": "ca", "cert": "cert", "key": "cert_key"}
@@ -45,11 +43,7 @@ class NatsOptions:
     def __post_init__(self) -> None:
         if not self.servers:
             raise ConfigError("NATS: no server given: nats://HOST:PORT")
-        if not 0 < self.patience_s <= LONGEST_PATIENCE_S:
-            raise ConfigError(
-                f"NATS: patience_s ({self.patience_s:g}) must be above 0 and at most {LONGEST_PATIENCE_S:g}: "
-                f"the server knows a repeated message only for {DUPLICATE_WINDOW_S:g} s"
-            )
+        check_patience("NATS", self.patience_s)
         if self.replicas is not None and self.replicas < 1:
             raise ConfigError(f"NATS: replicas ({self.replicas}) must be at least 1")
         for server in self.servers:
@@ -58,14 +52,9 @@ class NatsOptions:
         ways = [self.credentials, self.nkey_seed, self.user, self.token]
         if sum(way is not None for way in ways) > 1:
             raise ConfigError("NATS: give one of credentials, nkey_seed, user and password, token, not several")
-        if (self.user is None) != (self.password is None):
-            raise ConfigError("NATS: user and password go together")
-        if (self.cert is None) != (self.cert_key is None):
-            raise ConfigError("NATS: cert and key go together: the client certificate and its private key")
-        for what, path in (("credentials", self.credentials), ("nkey seed", self.nkey_seed), ("CA", self.ca),
-                           ("certificate", self.cert), ("private key", self.cert_key)):  # fmt: skip
-            if path is not None and not path.is_file():
-                raise ConfigError(f"NATS: {what} file {path} does not exist")
+        files = {"credentials": self.credentials, "nkey seed": self.nkey_seed}
+        files |= {"CA": self.ca, "certificate": self.cert, "private key": self.cert_key}
+        check_identity("NATS", self.user, self.password, files)
         for path in (self.credentials, self.nkey_seed):
             if path is not None:
                 _seed_in(path)
@@ -79,7 +68,7 @@ class NatsOptions:
         """
         parts = urlsplit(url)
         if parts.scheme not in ("nats", "tls") or parts.path.strip("/") or not parts.netloc:
-            raise ConfigError(f"NATS URL {_without_secrets(url)!r}: nats://HOST:PORT or tls://HOST:PORT is needed")
+            raise ConfigError(f"NATS URL {without_secrets(url)!r}: nats://HOST:PORT or tls://HOST:PORT is needed")
         who, at, hosts = parts.netloc.rpartition("@")
         given: dict[str, object] = {"servers": tuple(_server(parts.scheme, host) for host in hosts.split(","))}
         if at:
@@ -102,13 +91,7 @@ class NatsOptions:
         """The TLS context, or None where the server decides. Raises ConfigError for a bad file."""
         if not (self.tls or self.ca or self.cert):
             return None
-        try:
-            context = ssl.create_default_context(cafile=self.ca)
-            if self.cert and self.cert_key:
-                context.load_cert_chain(self.cert, self.cert_key)
-        except ssl.SSLError as e:
-            raise ConfigError(f"NATS: TLS files cannot be used (ca {self.ca}, cert {self.cert}): {e}") from e
-        return context
+        return tls_context("NATS", self.ca, self.cert, self.cert_key)
 
 
 def _seed_in(path: Path) -> str:
@@ -149,8 +132,3 @@ def _option(name: str, value: str) -> dict[str, object]:
         raise ConfigError(f"NATS URL: {name}={value!r} is no number") from e
     known = ", ".join((*_FILES, *_WORDS, "patience_s", "replicas"))
     raise ConfigError(f"NATS URL: unknown option {name!r}; known are {known}")
-
-
-def _without_secrets(url: str) -> str:
-    scheme, separator, rest = url.partition("://")
-    return f"{scheme}{separator}{rest.rpartition('@')[2]}"

@@ -5,9 +5,9 @@ from dataclasses import replace
 from statistics import NormalDist
 
 import pytest
+from staffing import DECODE, LINES, MIXED, PREFILL
 
 from headrace.models.perf.latency import EngineLimits
-from headrace.models.perf.line import Line
 from headrace.models.scaling.mix import Mix
 from headrace.models.scaling.queueing import (
     AggLines,
@@ -22,12 +22,8 @@ from headrace.models.scaling.queueing import (
     prefill_service,
 )
 
-PREFILL = Line(intercept_s=0.010, per_prefill_token_s=20e-6)
-DECODE = Line(intercept_s=0.005, per_decode_request_s=50e-6, per_kv_token_s=0.1e-6)
-MIXED = replace(DECODE, per_prefill_token_s=20e-6)
 WIDE = EngineLimits(max_num_batched_tokens=2048, max_num_seqs=10_000, max_kv_tokens=10**9)
 LOOSE = Targets(ttft_s=10.0, itl_s=10.0, late_share=NormalDist().cdf(-0.9))  # 0.9 deviations
-LINES = AggLines(DECODE, MIXED)
 EVEN, WILD = Mix(), Mix.of([500.0, 5500.0], [9, 1])  # squared coefficients of variation of 0 and 2.25
 HAIR = 1e-9  # relative; what is that much beyond a target misses it
 FIXED_S, PER_REQUEST_S = 0.005, 50e-6 + 0.1e-6 * 1100.0  # of DECODE at the context of 1000 + 200 / 2 tokens
